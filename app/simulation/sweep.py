@@ -126,7 +126,7 @@ def _write(path: Path, progress: SweepState) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(asdict(progress), indent=1))
-    os.replace(fresh, path)
+    fresh.replace(path)
 
 
 def _print_counts(progress: SweepState, total: int) -> None:

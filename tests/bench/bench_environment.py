@@ -165,7 +165,7 @@ def serve(
     command += ["--log-level", "warning", "--no-access-log", "--no-server-header"]
     command += ["--no-proxy-headers", "--timeout-graceful-shutdown", "3"]
     log = folder / f"{application.replace(':', '.')}.log"
-    with open(log, "wb") as output:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             cwd=ROOT,

@@ -161,7 +161,7 @@ def _write(path: Path, digest: str, results: dict[str, Result]) -> None:
     fresh = path.with_suffix(".new")
     kept = {name: asdict(result) for name, result in sorted(results.items())}
     fresh.write_text(json.dumps({"sources": digest, "results": kept}, indent=1))
-    os.replace(fresh, path)
+    fresh.replace(path)
 
 
 def _print_table(wanted: list[Mutant], results: dict[str, Result]) -> int:

@@ -214,7 +214,7 @@ class Hooks:
         if self._is_torn:  # a full disk has cut the line before: this one is whole again
             content = b"\n" + content
         try:
-            with open(self._progress, "ab", buffering=0) as file:
+            with Path(self._progress).open("ab", buffering=0) as file:
                 self._is_torn = file.write(content) < len(content)
         except OSError as error:
             if error.errno not in NO_ROOM:  # a full disk costs lines, not the run

@@ -68,7 +68,7 @@ def export(
         write_digests(temporary, [path.name for path in temporary.iterdir()])
         if key_file is not None:
             sign(temporary, key_file)
-        os.rename(temporary, out)
+        temporary.rename(out)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return said

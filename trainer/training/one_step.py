@@ -128,7 +128,7 @@ def next_step() -> int:
 def report(step: int) -> None:
     """Tell the agent that the step is done."""
     line = {"type": "step", "step": step, "total_steps": step, "loss": 1.0 / (1 + step)}
-    with open(os.environ["LOWTIDE_PROGRESS_FILE"], "a", encoding="utf-8") as file:
+    with Path(os.environ["LOWTIDE_PROGRESS_FILE"]).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
 
 
@@ -142,7 +142,7 @@ def save(step: int) -> None:
         ("state.json", {"step": step}),
         ("manifest.json", {"final": True, "world_size": 1}),
     ):
-        with open(draft / file_name, "w", encoding="utf-8") as file:
+        with (draft / file_name).open("w", encoding="utf-8") as file:
             file.write(json.dumps(content))
             file.flush()
             os.fsync(file.fileno())

@@ -107,14 +107,20 @@ def train(run: RankTrainer, stop: drain.StopRequest) -> Ending:
 
     run.notes.settle(gang.sum)
     if stopping:
-        progress.phase("drain", place.step)
-        if place.step > first_step:
-            run.save_last(final=False, seconds_left=seconds_left())
-        gang.barrier()
-        return Ending("drained", place.step, ending.EXIT_DRAINED)
+        return leave_early(run, first_step)
     run.save_last(final=True)
     gang.barrier()
     return Ending("finished", place.step, ending.EXIT_FINISHED, reason=reason)
+
+
+def leave_early(run: RankTrainer, first_step: int) -> Ending:
+    """Save what this attempt has trained since ``first_step``, and leave before the end."""
+    step = run.place.step
+    run.progress.phase("drain", step)
+    if step > first_step:
+        run.save_last(final=False, seconds_left=seconds_left())
+    run.gang.barrier()
+    return Ending("drained", step, ending.EXIT_DRAINED)
 
 
 def score(run: RankTrainer, stop_asked: Callable[[], bool]) -> dict[str, float] | None:

@@ -250,17 +250,17 @@ async def _database_error(request: Request, error: Exception) -> Response:
     return await _unexpected(request, error)
 
 
-async def _rows_locked(request: Request, error: Exception) -> Response:
+async def _rows_locked(request: Request, _error: Exception) -> Response:
     detail = "This is being changed at this moment; try again."
     return problem(503, detail, instance=request.url.path, headers=_SOON)
 
 
-async def _client_gone(request: Request, error: Exception) -> Response:
+async def _client_gone(request: Request, _error: Exception) -> Response:
     """Nobody reads this; what matters is that a client's end is no failure of ours."""
     return problem(400, "The connection ended before the body did.", instance=request.url.path)
 
 
-async def _busy(request: Request, error: Exception) -> Response:
+async def _busy(request: Request, _error: Exception) -> Response:
     if _database_disk_is_full(request):
         return disk_full("of the database", request.url.path)
     detail = "All connections to the database are in use; try again."

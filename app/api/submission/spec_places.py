@@ -149,7 +149,7 @@ def _check_writable(uri: str) -> None:
             os.write(descriptor, b"lowtide")
         finally:
             os.close(descriptor)
-            os.unlink(probe)
+            Path(probe).unlink()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise SpecError.of(

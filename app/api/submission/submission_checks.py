@@ -6,7 +6,6 @@ Not here: the fields' own rules (`spec.job_spec`), single places and types (`spe
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import unquote, urlsplit
@@ -134,7 +133,7 @@ def _check_data(spec: JobSpec, active: tuple[str, ...]) -> None:
 def _exists(path: Path) -> bool:
     """Also where it may not be looked at: then the machine will tell."""
     try:
-        os.stat(path)
+        path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:

@@ -94,7 +94,7 @@ def write_config(path: Path, server: Server) -> None:
     # Made 0600 before anything is in it, and moved into place whole.
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     draft.replace(path)
 

@@ -195,7 +195,7 @@ class DemoRun:
             return again and job["progress"]["step"] > (live["parent_step"] or 0)
 
         run.until(trains_again, "the next attempt")
-        run.until(lambda j: run.is_gone(taken), "the machine to be gone")
+        run.until(lambda _job: run.is_gone(taken), "the machine to be gone")
         first, second = run.attempts()[:2]
         kept = [
             run.labels[member["instance_id"]]

@@ -156,7 +156,7 @@ def _fetch(
     unfinished = _unfinished(path)
     if path.is_file():
         # Under its own name it would look complete while it is verified and mended.
-        os.replace(path, unfinished)
+        path.replace(unfinished)
     path.parent.mkdir(parents=True, exist_ok=True)
     with unfinished.open("r+b" if unfinished.exists() else "w+b") as file:
         for number, digest in enumerate(entry["chunk_sha256"]):
@@ -170,7 +170,7 @@ def _fetch(
         file.truncate(entry["size_bytes"])
         file.flush()
         os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    unfinished.replace(path)
 
 
 def _is_there(file: BinaryIO, start: int, length: int, digest: str) -> bool:

@@ -257,7 +257,7 @@ def _pool_columns(count: int) -> tuple[Column, ...]:
 
 def _near_columns(count: int) -> tuple[Column, ...]:
     return (
-        Column("", lambda row: " "),
+        Column("", lambda _row: " "),
         Column("POOL", lambda row: wording.pool(row["pool"])),
         *price_columns(count, _price),
         _VS_ON_DEMAND,

@@ -85,7 +85,7 @@ def _walk(folder: Path, root: Path, rules: list[_Rules], refused: list[str]) -> 
         if entry.is_symlink():
             # A link may go while the folder is walked, as in /proc.
             try:
-                written = os.readlink(path)
+                written = os.readlink(path)  # noqa: PTH115 (the text as written)
             except OSError as error:
                 raise CommandFailed(f"workdir: {path} cannot be read: {error.strerror}") from error
             target = _target_inside(path, written, root)

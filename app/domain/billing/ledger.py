@@ -122,7 +122,7 @@ def entries_to_close(
     """
     billed = _amounts(lines)
     vanished = sorted((key for key in booked if key not in billed), key=_order)
-    cells = [*lines, *(_vanished_line(key, lines, facts) for key in vanished)]
+    cells = [*lines, *(_vanished_line(key, lines) for key in vanished)]
     entries: list[Entry] = []
     for line in cells:
         difference = line.amount_microusd - booked.get(line.key, 0)
@@ -159,7 +159,7 @@ def _order(key: LedgerKey) -> tuple[str, datetime, str]:
     return (key.component, key.usage_hour_at, str(key.assignment_id or ""))
 
 
-def _vanished_line(key: LedgerKey, lines: Sequence[BillLine], facts: MachineFacts) -> BillLine:
+def _vanished_line(key: LedgerKey, lines: Sequence[BillLine]) -> BillLine:
     """A booked cell that the bill no longer has: zero for its whole usage hour."""
     alike = [line for line in lines if line.key.component is key.component]
     source, captured_at = ("none", key.usage_hour_at)

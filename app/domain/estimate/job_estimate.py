@@ -158,7 +158,7 @@ def estimate(
 ) -> Forecast:
     """Figures over at most `paths` simulated runs; P50 and P90 by nearest rank."""
     return _figures(
-        market, question, _simulated_runs(question, lambda path: draw, paths, TURNS_MOST)
+        market, question, _simulated_runs(question, lambda _path: draw, paths, TURNS_MOST)
     )
 
 

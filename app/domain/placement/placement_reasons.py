@@ -90,7 +90,7 @@ def _beside(row: PoolVerdict, taken_microusd: int) -> PoolVerdict:
     return replace(row, why=f"{row.why}; {told}")
 
 
-def unblocked_by(outcome: PlacementOutcome, now: datetime) -> Unblock | None:
+def unblocked_by(outcome: PlacementOutcome) -> Unblock | None:
     """What would end a wait for want of any offer: the nearest miss of the cheapest able pool."""
     need = outcome.need
     able = [
@@ -108,7 +108,7 @@ def unblocked_by(outcome: PlacementOutcome, now: datetime) -> Unblock | None:
     return None
 
 
-def _resting(offer: Offer, need: Need) -> Unblock:
+def _resting(offer: Offer, _need: Need) -> Unblock:
     return Unblock(f"the end of the cool-down of {_where(offer)}", offer.cost_microusd_per_hour)
 
 
@@ -123,7 +123,7 @@ def _dear(offer: Offer, need: Need) -> Unblock:
     return Unblock(f"a price of at most {format_usd(limit)}/h in {_where(offer)}", limit + dearer)
 
 
-def _old(offer: Offer, need: Need) -> Unblock:
+def _old(offer: Offer, _need: Need) -> Unblock:
     return Unblock(f"a fresh price for {_where(offer)}", None)
 
 

@@ -27,7 +27,7 @@ class ControllerSchedule:
 
 
 def _every(seconds: float) -> Callable[[Limits], float]:
-    return lambda limits: seconds
+    return lambda _limits: seconds
 
 
 TURNS: Final[Mapping[str, ControllerSchedule]] = {

@@ -132,12 +132,12 @@ def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> Non
             noun_id=attempt.id,
             fence=attempt.fence,
         )
-    _end_if_members_ended(aggregate, attempt, limits)
+    _end_if_members_ended(aggregate, limits)
 
 
 def _running(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
     if not _succeed_if_finished(aggregate, attempt, limits):
-        _end_if_members_ended(aggregate, attempt, limits)
+        _end_if_members_ended(aggregate, limits)
 
 
 def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
@@ -237,7 +237,7 @@ def _succeed_if_finished(aggregate: JobAggregate, attempt: Attempt, limits: Limi
     return True
 
 
-def _end_if_members_ended(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+def _end_if_members_ended(aggregate: JobAggregate, limits: Limits) -> None:
     """Any end other than finishing needs an explanation; finishing waits for the others."""
     outcomes = [member.outcome for member in aggregate.members]
     if all(outcome is None for outcome in outcomes):

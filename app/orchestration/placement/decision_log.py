@@ -119,7 +119,7 @@ def record_decision(
     outcome = PlacementOutcome(reasons.considered, need, asked_for, seconds, told)
     unblock: Unblock | None = None
     if reason.verdict is DecisionVerdict.WAIT:
-        unblock = unblocked_by(outcome, now)
+        unblock = unblocked_by(outcome)
     last_safe_at = told_safe_until(aggregate, limits, seconds)
     if reasons.work.on_demand is not None:
         there = reasons.work.on_demand_seconds(aggregate, left)

@@ -17,7 +17,7 @@ from uuid import UUID
 from app.domain.availability.gang_hazard import MachineLife
 from app.domain.billing.egress import restore_microusd
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
-from app.domain.lifecycle.entities import Attempt, Instance, Job
+from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
@@ -164,7 +164,7 @@ def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limit
         job.move_look_at = min(rests_until, aggregate.look_in(_longest(limits)))
         return
     if attempt.committed_step <= (attempt.parent_step or 0) or not _undisturbed(
-        aggregate, attempt, machines, limits
+        aggregate, machines, limits
     ):
         return
     count = len(machines)
@@ -215,9 +215,7 @@ def move_terms(limits: Limits) -> MoveTerms:
     )
 
 
-def _undisturbed(
-    aggregate: JobAggregate, attempt: Attempt, machines: list[Instance], limits: Limits
-) -> bool:
+def _undisturbed(aggregate: JobAggregate, machines: list[Instance], limits: Limits) -> bool:
     """Nothing else is going on: all are here and train, nobody else was asked for, time is left."""
     job, now = aggregate.job, aggregate.now
     if job.stop_cause is not None or limits.migration_saving_share >= 1:

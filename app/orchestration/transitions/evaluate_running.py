@@ -106,7 +106,7 @@ def decide_running(
 ) -> RunningDecision | None:
     """What costs least from here on; nothing is changed. None where there is nothing to choose."""
     job, attempt = aggregate.job, aggregate.attempt
-    progress = _progress(aggregate, view, limits)
+    progress = _progress(aggregate, view)
     settled = decision.action in (DeadlineAction.SPOT, DeadlineAction.STAY_ON_DEMAND)
     if progress is None or not settled or decision.unsafe_since_at is not None:
         return None
@@ -245,7 +245,7 @@ def _coming(aggregate: JobAggregate, market: Market) -> list[Instance]:
     return [one for one in aggregate.usable() if one.market is market and not one.suspect]
 
 
-def _progress(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> JobProgress | None:
+def _progress(aggregate: JobAggregate, view: DeadlineView) -> JobProgress | None:
     """None where there is nothing to be said yet: while a gang forms, or the work is not known."""
     attempt = aggregate.attempt
     if view.remaining_seconds is None:

@@ -125,7 +125,7 @@ class WatchedTransactions:
             self._reading = None
 
     def _see(
-        self, connection: Any, cursor: Any, statement: str, parameters: Any, *rest: Any
+        self, _connection: Any, _cursor: Any, statement: str, parameters: Any, *_rest: Any
     ) -> None:
         if self._reading is not None:
             self._reading.update(_WORD.findall(statement))

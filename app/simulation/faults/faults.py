@@ -259,7 +259,7 @@ class Faults:
     def _with_machine(
         self,
         deed: Callable[[SimulatedCloud, SimulatedMachine], None],
-        fits: Callable[[SimulatedMachine], bool] = lambda machine: True,
+        fits: Callable[[SimulatedMachine], bool] = lambda _machine: True,
     ) -> bool:
         found = [machine for machine in spot_machines(self._clouds()) if fits(machine)]
         if not found:

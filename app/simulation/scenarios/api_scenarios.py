@@ -101,7 +101,7 @@ def _known_again(run: WorldRun) -> None:
 _gang_of_two = partial(Scenario, jobs=(short_job(),), hours=_HOUR, api_processes=2)
 
 API_SCENARIOS = {
-    "answered_from_memory": _gang_of_two(lambda run: None, _answered_from_memory),
+    "answered_from_memory": _gang_of_two(lambda _run: None, _answered_from_memory),
     "api_processes_die": _gang_of_two(_repeated(Fault.API_KILLED, 75.0), check_succeeded(1)),
     "exchanges_fail": _gang_of_two(
         _repeated(Fault.EXCHANGE_FAILS, 150.0), check_succeeded(1), limits=_QUICK

@@ -216,5 +216,5 @@ CLOUD_SCENARIOS = {
     "refused": Scenario(_refused, check_succeeded()),
     "drought": Scenario(_drought, _waited_with_a_reason, hours=4.0),
     "machine_of_no_job": Scenario(_a_machine_of_no_job, _adopted_and_given_back),
-    "calm": Scenario(lambda run: None, check_succeeded(1), jobs=(one_job(nodes=4),), market=CALM),
+    "calm": Scenario(lambda _run: None, check_succeeded(1), jobs=(one_job(nodes=4),), market=CALM),
 }

@@ -186,7 +186,7 @@ CONTROL_PLANE_SCENARIOS = {
         hours=6.0,
     ),
     "deadline_near": Scenario(
-        lambda run: None,
+        lambda _run: None,
         _moved_to_on_demand,
         jobs=(one_job(deadline="140m", estimate={"hours": 2, "gpu": "V100", "nodes": 2}),),
     ),

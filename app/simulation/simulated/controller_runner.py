@@ -30,7 +30,7 @@ _EMPTY_RUNS_MAX = 300
 _RING_SECONDS = 0.005
 
 
-def _hears_all(write: Write) -> bool:
+def _hears_all(_write: Write) -> bool:
     """It is deaf to no write."""
     return False
 

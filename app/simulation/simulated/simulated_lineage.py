@@ -112,7 +112,7 @@ class Lineage:
             self._instance_id,
             _NOWHERE,
             lambda: False,
-            lambda sentence: None,
+            lambda _sentence: None,
             record_wait_seconds=0.0,
         )
         try:

@@ -130,7 +130,7 @@ def _worker(around: BenchEnvironment, clouds: str, rest: float, more: dict[str, 
         **more,
     }
     around.say(f"a worker with {clouds} rests {rest:.0f} s")
-    with open(folder / "worker.log", "wb") as log:
+    with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "workers.entrypoints", "worker"],
             cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT,

@@ -101,7 +101,7 @@ def _torch_save(path: Path, trees: dict[str, Any]) -> Cost:
             torch.save(trees, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(path.with_suffix(".tmp"), path)
+        path.with_suffix(".tmp").replace(path)
 
     return _synchronous(save)
 

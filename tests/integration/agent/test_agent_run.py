@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import socket
 import sys
@@ -268,7 +267,7 @@ def test_cut_off_by_a_later_fence(world: World) -> None:
     record = {"fence": 2, "parent": None, "instance_id": "another"}
     # At once, as stores write: the agent may look at any moment.
     (world.root / "record").write_text(json.dumps(record))
-    os.replace(world.root / "record", world.root / "store" / "fences" / "0000000002.json")
+    (world.root / "record").replace(world.root / "store" / "fences" / "0000000002.json")
     assert plane.wait_for(FactKind.FENCED_OFF).data == {"by_fence": 2}
     assert last_outcome(plane, 1)["outcome"] == "killed"
     before = sorted((world.root / "store" / "manifests").rglob("*.json"))

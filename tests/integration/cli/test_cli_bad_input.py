@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -187,7 +186,7 @@ def test_down_in_the_folder_of_another_user_is_bad_input(world: World):
     """As root nothing is out of reach, so a user who may do nothing asks."""
     program = "import os\nfrom app.cli.main import main\nos.setuid(65534)\nmain()\n"
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
         ran = subprocess.run(
             [sys.executable, "-c", program, "down", "--state-dir", folder],
             capture_output=True,
@@ -222,7 +221,7 @@ def test_a_state_folder_of_another_user_is_bad_input():
         "open_state_folder(Path(sys.argv[1]))\n"
     )
     with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
+        Path(folder).chmod(0o755)
         ran = subprocess.run(
             [sys.executable, "-c", program, folder],
             capture_output=True,

@@ -85,7 +85,7 @@ class Acme:
     def while_running(self, *conditions: Callable[[], bool]) -> int:
         """Start it, wait for one condition after the other, end it as docker does."""
         script = ["sh", str(ROOT / "deploy/proxy/acme.sh")]
-        with open(self.folder / "said", "w", encoding="utf-8") as said:
+        with (self.folder / "said").open("w", encoding="utf-8") as said:
             process = subprocess.Popen(script, env=self.environment(), stdout=said, stderr=said)
         try:
             for one in conditions:

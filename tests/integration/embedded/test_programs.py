@@ -97,7 +97,7 @@ class Up:
 def running(state_dir: Path, **settings: str) -> Iterator[Up]:
     """`lowtide up` on a free port, ready; whatever is left at the end is stopped."""
     output = state_dir.with_name(f"{state_dir.name}.out")
-    with open(output, "wb") as file:
+    with output.open("wb") as file:
         process = subprocess.Popen(
             [LOWTIDE, "up", "--state-dir", str(state_dir), "--port", "0"],
             stdout=file,
@@ -383,7 +383,7 @@ def test_migrate_prepares_a_database_and_says_what_it_did(empty_database_url: st
     assert first.returncode == 0, first.stderr
     key_path = str(state_dir / "admin.key")
     assert json.loads(first.stdout) == {"before": None, "after": head(), "key_path": key_path}
-    assert stat.S_IMODE(os.stat(key_path).st_mode) == 0o600
+    assert stat.S_IMODE(Path(key_path).stat().st_mode) == 0o600
     second = lowtide("migrate", **settings)
     assert second.stdout == f"The database is at revision {head()} already.\n"
 

@@ -246,7 +246,7 @@ def test_a_torn_last_line_of_the_journal_is_no_loss() -> None:
     with open_local_cloud() as cloud:
         machine_id = cloud.launch()
         cloud.kill_daemon()
-        with open(cloud.folder / "cloud.jsonl", "a", encoding="utf-8") as journal:
+        with (cloud.folder / "cloud.jsonl").open("a", encoding="utf-8") as journal:
             journal.write('{"machines": [{"machi')
         assert cloud.machine(machine_id).state is MachineState.RUNNING
 

@@ -94,7 +94,7 @@ class _State:
             yield state
             temporary = self.path.with_suffix(".new")
             temporary.write_text(json.dumps(state))
-            os.replace(temporary, self.path)
+            temporary.replace(self.path)
 
 
 def main(arguments: list[str]) -> int:

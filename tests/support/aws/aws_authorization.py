@@ -80,7 +80,8 @@ def _of_ec2(region: str, action: str, asked: dict[str, Any]) -> Iterator[IamRequ
         yield IamRequest("iam:PassRole", role, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
-def _resources(
+# One case a call of the cloud.
+def _resources(  # noqa: C901
     region: str, action: str, asked: dict[str, Any]
 ) -> Iterator[tuple[str, str, dict[str, str]]]:
     """(noun, id, tags) of what a call touches."""

@@ -62,22 +62,9 @@ def create_fleet(world: AwsWorld, region: str, asked: dict[str, Any]) -> tuple[R
     choices: list[_Choice] = []
     failures: list[_Failure] = []
     for config in asked["LaunchTemplateConfigs"]:
-        told = config["LaunchTemplateSpecification"]
-        templates = get_backend("ec2")[ACCOUNT][region]
-        if told.get("LaunchTemplateName") not in templates.launch_template_name_to_ids:
-            text = "The specified launch template, with template name, does not exist."
-            return ("InvalidLaunchTemplateName.NotFoundException", text, 400), ""
-        template = templates.get_launch_template_by_name(told["LaunchTemplateName"])
-        data = template.get_version(int(told["Version"])).data
-        user_data = base64.b64decode(told.get("LaunchTemplateSpecificationUserData", ""))
-        if len(user_data) > _USER_DATA_MAX:
-            return ("InvalidUserData.Malformed", "User data is limited to 16384 bytes", 400), ""
-        for override in config.get("Overrides", []):
-            wrong = _bad_price(override)
-            if wrong is not None:
-                return wrong, ""
-            found = _look(world, region, template, data, override, spot)
-            (choices if isinstance(found, _Choice) else failures).append(found)  # type: ignore[arg-type]
+        wrong = _look_at_each(world, region, config, spot, choices, failures)
+        if wrong is not None:
+            return wrong, ""
     if not choices and not failures:
         return ("MissingParameter", "no overrides", 400), ""
     count = int(target["TotalTargetCapacity"])
@@ -103,6 +90,34 @@ def create_fleet(world: AwsWorld, region: str, asked: dict[str, Any]) -> tuple[R
         f"<availabilityZone>{taken.zone}</availabilityZone></item>"
     )
     return None, _inner(launched, failures, spot)
+
+
+def _look_at_each(
+    world: AwsWorld,
+    region: str,
+    config: dict[str, Any],
+    spot: bool,
+    choices: list[_Choice],
+    failures: list[_Failure],
+) -> Refused | None:
+    """Adds each override of a template to the choices or the failures; an error ends the call."""
+    told = config["LaunchTemplateSpecification"]
+    templates = get_backend("ec2")[ACCOUNT][region]
+    if told.get("LaunchTemplateName") not in templates.launch_template_name_to_ids:
+        text = "The specified launch template, with template name, does not exist."
+        return "InvalidLaunchTemplateName.NotFoundException", text, 400
+    template = templates.get_launch_template_by_name(told["LaunchTemplateName"])
+    data = template.get_version(int(told["Version"])).data
+    user_data = base64.b64decode(told.get("LaunchTemplateSpecificationUserData", ""))
+    if len(user_data) > _USER_DATA_MAX:
+        return "InvalidUserData.Malformed", "User data is limited to 16384 bytes", 400
+    for override in config.get("Overrides", []):
+        wrong = _bad_price(override)
+        if wrong is not None:
+            return wrong
+        found = _look(world, region, template, data, override, spot)
+        (choices if isinstance(found, _Choice) else failures).append(found)  # type: ignore[arg-type]
+    return None
 
 
 def _bad_price(override: dict[str, Any]) -> Refused | None:

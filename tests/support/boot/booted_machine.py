@@ -99,7 +99,7 @@ def boot_process(
     command: Sequence[str], console: Path, environment: dict[str, str], cwd: Path, root: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a boot that prints to the file `console`; end it and the power-off timer below `root`."""
-    with open(console, "wb") as output:
+    with console.open("wb") as output:
         process = subprocess.Popen(
             command,
             env=environment,

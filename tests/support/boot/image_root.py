@@ -99,7 +99,7 @@ class ImageRoot:
     def disk(self, link: str, megabytes: int = 24) -> str:
         """A local disk, a loop device, under this name in /dev/disk/by-id; its own name."""
         image = self.folder / f"disk-{len(self._loops)}"
-        with open(image, "wb") as file:
+        with image.open("wb") as file:
             file.truncate(megabytes << 20)
         done = _run("losetup", "--find", "--show", str(image))
         self._loops.append(done)
@@ -160,7 +160,7 @@ class ImageRoot:
         for name, (major, minor) in _DEVICES.items():
             steps.append(f"mknod -m 666 {root}/dev/{name} c {major} {minor}")
         for link, loop in self._links.items():
-            minor = os.minor(os.stat(loop).st_rdev)
+            minor = os.minor(Path(loop).stat().st_rdev)
             steps.append(f"mknod {root}{loop} b 7 {minor}")
             steps.append(f"ln -s {loop} {root}/dev/disk/by-id/{shlex.quote(link)}")
         for loop, path in self._mounts.items():

@@ -152,7 +152,7 @@ class MachineHall:
             "PIP_NO_INDEX": "1",
             **source.equip(metadata),
         }
-        with open(root / "console", "wb") as console:
+        with (root / "console").open("wb") as console:
             process = subprocess.Popen(
                 ["/bin/sh", str(root / "user-data")],
                 env=environment,

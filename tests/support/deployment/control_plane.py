@@ -151,7 +151,7 @@ class ControlPlane:
 
     def _start(self) -> subprocess.Popen[bytes]:
         words = ["up", "--state-dir", str(self.state_dir), "--port", str(self._port)]
-        with open(self.output, "wb") as file:
+        with self.output.open("wb") as file:
             return subprocess.Popen(
                 [LOWTIDE, *words],
                 stdin=subprocess.DEVNULL,

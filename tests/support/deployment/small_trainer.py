@@ -112,12 +112,12 @@ def _wish(stop: bool) -> bytes:
     ends_with = os.environ.get("ENDS_WITH")
     if stop:
         return STOP
-    return LAST if ends_with and os.path.exists(ends_with) else GO_ON
+    return LAST if ends_with and Path(ends_with).exists() else GO_ON
 
 
 def _tell(step: int, total: int) -> None:
     line = {"type": "step", "step": step, "total_steps": total, "loss": 1.0 / step}
-    with open(os.environ["LOWTIDE_PROGRESS_FILE"], "a") as file:
+    with Path(os.environ["LOWTIDE_PROGRESS_FILE"]).open("a") as file:
         file.write(json.dumps(line) + "\n")
 
 

@@ -30,7 +30,7 @@ class SmallDisk:
 
     def fill(self, leave_bytes: int = 0) -> None:
         """Write until so much is left (in pages of 4 KiB); again where others have freed some."""
-        with open(self.folder / _FILL, "ab", buffering=0) as file, contextlib.suppress(OSError):
+        with (self.folder / _FILL).open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while (room := self.free_bytes - leave_bytes) > 0:
                 file.write(bytes(min(1 << 20, -(-room // _PAGE_BYTES) * _PAGE_BYTES)))
 

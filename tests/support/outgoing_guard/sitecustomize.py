@@ -12,7 +12,8 @@ _FOLDER = os.environ.get("WATCH_SOCKETS_FOLDER")
 
 
 def _note(line: str) -> None:
-    with open(f"{_FOLDER}/{os.getpid()}", "a", encoding="utf-8") as file:
+    # Every program loads this: nothing is imported that it may not need.
+    with open(f"{_FOLDER}/{os.getpid()}", "a", encoding="utf-8") as file:  # noqa: PTH123
         file.write(f"{line}\n")
 
 

@@ -208,7 +208,7 @@ def test_the_kernels_log_is_read_as_it_grows(tmp_path: Path):
     pipe = tmp_path / "kmsg"
     os.mkfifo(pipe)
     log = KernelLog(pipe)
-    with open(pipe, "wb", buffering=0) as kernel:
+    with pipe.open("wb", buffering=0) as kernel:
         kernel.write(b"4,1234,98765,-;NVRM: Xid (PCI:0000:2b:00): 79, gone\n SUBSYSTEM=pci\n")
         assert log.new_lines() == ["NVRM: Xid (PCI:0000:2b:00): 79, gone"]
         assert log.new_lines() == []

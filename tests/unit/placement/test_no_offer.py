@@ -117,7 +117,7 @@ def test_the_nearest_pool_stays_the_same_while_its_figure_does(change: dict[str,
         ]
         considered = rank_offers(offers, spot, NOW)
         assert why_none_fits(considered, spot).endswith(told)
-        unblock = unblocked_by(PlacementOutcome(considered, spot, (), None), NOW)
+        unblock = unblocked_by(PlacementOutcome(considered, spot, (), None))
         assert unblock is not None
         assert "us-west-2a" in unblock.sentence
 
@@ -191,10 +191,10 @@ def test_no_choice_depends_on_the_sentence_of_a_verdict() -> None:
     for need in (replace(NEED, count=3), replace(NEED, max_price_ratio=0.2, count=1)):
         waits = rank_offers(rests, need, NOW)
         outcome = PlacementOutcome(waits, need, (), None)
-        found = unblocked_by(outcome, NOW)
+        found = unblocked_by(outcome)
         assert found is not None
         reworded = [replace(item, why="in other words") for item in waits]
-        assert unblocked_by(replace(outcome, considered=reworded), NOW) == found
+        assert unblocked_by(replace(outcome, considered=reworded)) == found
 
 
 def without_docker(provider: str = "gcp", **other: object) -> Offer:

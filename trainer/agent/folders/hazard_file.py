@@ -35,12 +35,12 @@ def write_hazard(config: RunConfig, directive: Directive, path: Path) -> None:
         descriptor, temporary = tempfile.mkstemp(prefix=".hazard-", dir=path.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(json.dumps(known))
-        os.chmod(temporary, 0o644)  # the trainer may be another user
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)  # the trainer may be another user
+        Path(temporary).replace(path)
     except OSError:
         if temporary is not None:
             with suppress(OSError):
-                os.unlink(temporary)
+                Path(temporary).unlink()
 
 
 def sets_price(config: RunConfig) -> bool:

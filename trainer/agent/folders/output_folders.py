@@ -114,7 +114,7 @@ class OutputsUpload:
                 raise _Closed
             # The trainer owns these files: a link put in their place is not followed.
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-            with open(descriptor, "rb") as file:
+            with os.fdopen(descriptor, "rb") as file:
                 facts = os.fstat(descriptor)
                 size = facts.st_size
                 if self._owner is not None and facts.st_uid != self._owner:

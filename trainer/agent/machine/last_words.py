@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import traceback
 from contextlib import suppress
+from pathlib import Path
 
 LAST_WORDS_MAX = 500
 
@@ -30,5 +31,5 @@ def last_words(error: BaseException) -> str:
     place = ""
     with suppress(Exception):
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f" ({os.path.basename(frame.filename)}:{frame.lineno})"
+        place = f" ({Path(frame.filename).name}:{frame.lineno})"
     return " ".join(f"{type(error).__name__}: {error}".split())[:LAST_WORDS_MAX] + place

@@ -7,10 +7,10 @@ missing. Not here: the reading of pipes (`trainer_run`), one stream's order (`lo
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 
+from trainer.agent.machine import last_words
 from trainer.agent.machine.control_plane_client import (
     ControlPlaneClient,
     ControlPlaneUnreachable,
@@ -68,7 +68,7 @@ class LogShipper:
                 sent_all = self.send_pending()
             except Exception as error:
                 # Whatever it is, it concerns the logs alone: training goes on.
-                print(f"lowtide-agent: logs: {error!r}", file=sys.stderr)
+                last_words.print_line(f"logs: {error!r}")
                 sent_all = False
             wait = SEND_PERIOD_SECONDS if sent_all else min(wait * 2, RETRY_MOST_SECONDS)
         self._client.close()

@@ -110,7 +110,7 @@ def marked_processes(machine_id: str) -> list[int]:
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
+            with Path(f"/proc/{entry}/environ").open("rb") as file:
                 variables = file.read(ENVIRONMENT_BYTES_MAX).split(b"\0")
         except OSError:
             continue

@@ -41,7 +41,7 @@ def replace_file(path: Path, content: str, mode: int = 0o644, durable: bool = Fa
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -231,7 +231,8 @@ def _told_fence(state: AgentState) -> int | None:
     return work.fence
 
 
-def _observe_attempt(context: StepContext, seen: Observation) -> None:
+# One case an observation, each a call.
+def _observe_attempt(context: StepContext, seen: Observation) -> None:  # noqa: C901
     """Observations that belong to an attempt; those of any other fence are void."""
     work = context.state.work
     if work is None or getattr(seen, "fence", None) != work.fence:

@@ -172,7 +172,8 @@ class MachineRuntime:
         for action in actions:
             self._carry_out(action)
 
-    def _carry_out(self, action: Action) -> None:
+    # One case an action, each a call.
+    def _carry_out(self, action: Action) -> None:  # noqa: C901
         match action:
             case StartPreparation():
                 self._start_preparation(action)

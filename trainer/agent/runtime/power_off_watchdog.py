@@ -49,7 +49,7 @@ def arm(deadline_file: Path, at_seconds: float) -> bool:
     temporary = deadline_file.with_name(deadline_file.name + ".tmp")
     try:
         temporary.write_text(content)
-        os.replace(temporary, deadline_file)
+        temporary.replace(deadline_file)
         return True
     except OSError:
         with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ def replace_bytes(path: Path, content: bytes) -> None:
     """Writes a small file durably and lets it appear at once, in place of an older one."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     write_bytes(temporary, content)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,7 +17,6 @@ folder (``manifest-00002-of-00003.json`` is the second one's manifest), and the 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -72,15 +71,15 @@ class CheckpointFolder:
         replaced = temporary.with_name(f"{temporary.name}-replaced")
         again = target.exists()  # after an earlier attempt, or as the final checkpoint
         if again:
-            os.rename(target, replaced)
-        os.rename(temporary, target)
+            target.rename(replaced)
+        temporary.rename(target)
         try:
             sync_folder(self.folder)
         except OSError:
             # What is told as failed must not lie there, in the place of one that was good.
-            os.rename(target, temporary)
+            target.rename(temporary)
             if again:
-                os.rename(replaced, target)
+                replaced.rename(target)
             raise
         if again:
             shutil.rmtree(replaced, ignore_errors=True)
@@ -101,7 +100,7 @@ class CheckpointFolder:
         while target.exists():
             number += 1
             target = path.with_name(f"corrupt-{path.name}-{number}")
-        os.rename(path, target)
+        path.rename(target)
         return target
 
     def _prune(self, newest: Path, best: bool) -> None:
@@ -123,7 +122,7 @@ class CheckpointFolder:
         self._count_removed += 1
         gone = path.with_name(f"{path.name}.tmp-gone-{self._count_removed}")
         try:
-            os.rename(path, gone)
+            path.rename(gone)
         except OSError:  # somebody else has taken it away: then it is not here
             return
         shutil.rmtree(gone, ignore_errors=True)

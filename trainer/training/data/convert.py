@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -85,7 +84,7 @@ class ShardWriter:
     def _close(self, name: str) -> None:
         path = self._path(name)
         self._open.pop(name).close()
-        os.replace(path.with_suffix(".tmp"), path)
+        path.with_suffix(".tmp").replace(path)
         self._shards[name] = self._shards.get(name, 0) + 1
 
     def _path(self, name: str) -> Path:

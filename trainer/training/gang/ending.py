@@ -143,7 +143,7 @@ def write_ending(environment: RankEnvironment, ending: Ending) -> None:
             file.write(json.dumps(marker).encode().ljust(_ROOM_BYTES))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(room, _ended_path(environment))
+        room.replace(_ended_path(environment))
 
 
 def _room_path(environment: RankEnvironment) -> Path:
@@ -162,7 +162,7 @@ def _write_at_once(path: Path, document: dict[str, Any]) -> None:
             json.dump(document, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

@@ -16,9 +16,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ def _installed(module: str, name: str) -> Any:
 
 
 def _factory(name: str, module: str, attribute: str) -> Callable[..., Any]:
-    folder = os.getcwd()
+    folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:

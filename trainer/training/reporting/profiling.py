@@ -59,7 +59,7 @@ class ProfileWindow:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             profiler.export_chrome_trace(str(temporary))
-            os.replace(temporary, trace)
+            temporary.replace(trace)
             table.write_text(_top_operators(profiler))
         except (OSError, RuntimeError) as error:
             # A trace is worth less than the run: say so and train on.

@@ -32,7 +32,7 @@ class LogFile:
             # The last line before may be half written.
             content = b"\n(%d lines were lost: the disk was full)\n" % self._dropped + content
         try:
-            with open(self._path, "ab", buffering=0) as file:
+            with self._path.open("ab", buffering=0) as file:
                 whole = file.write(content) == len(content)
         except OSError:
             whole = False
@@ -57,7 +57,7 @@ def last_lines(path: Path, count: int = 12) -> str:
     """The last `count` lines, or a note that there are none."""
     if not path.exists():
         return "(no log)"
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - _TAIL_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()

@@ -224,7 +224,7 @@ class ProcessSupervisor:
         if self._record_is_behind:
             self._write_record()
 
-    def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
+    def _on_stop_signal(self, _number: int, _frame: FrameType | None) -> None:
         self.request_stop()
 
     def _launch(self, child: _Child) -> None:

@@ -72,7 +72,7 @@ def require_possible_folder(state_dir: Path) -> None:
         there = next(place for place in (folder, *folder.parents) if place.exists())
         if there != folder:
             # Permissions do not show it: /proc and the like refuse a folder to root too.
-            os.rmdir(tempfile.mkdtemp(prefix=".lowtide-", dir=there))
+            Path(tempfile.mkdtemp(prefix=".lowtide-", dir=there)).rmdir()
             return
     except OSError as error:
         raise StateFolderUnusableError(
@@ -105,7 +105,7 @@ def up_lock(state_dir: Path, *, starts: bool = True) -> Iterator[None]:
 
     starts: False where programs are only stopped, as by `lowtide down`.
     """
-    with open(state_dir / _UP_LOCK, "a+", encoding="ascii") as lock:
+    with (state_dir / _UP_LOCK).open("a+", encoding="ascii") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -151,7 +151,7 @@ def brief_lock(state_dir: Path, name: str, timeout_seconds: float) -> Iterator[N
     Raises StateFolderBusyError after `timeout_seconds`.
     """
     deadline = time.monotonic() + timeout_seconds
-    with open(state_dir / f"{name}.lock", "a", encoding="ascii") as lock:
+    with (state_dir / f"{name}.lock").open("a", encoding="ascii") as lock:
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -175,7 +175,7 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

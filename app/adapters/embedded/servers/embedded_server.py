@@ -185,7 +185,7 @@ class EmbeddedServer(ABC):
             account=self.account,
             cwd=Path("/"),
         )
-        with open(self._log_path, "ab") as log:
+        with self._log_path.open("ab") as log:
             self._child = launch(spec, log)
         return port
 

@@ -45,7 +45,7 @@ class DataCache:
             target.parent.mkdir(parents=True, exist_ok=True)
             temporary = target.with_name(f".{target.name}.tmp-{os.getpid()}")
             copy(path, temporary)
-            os.replace(temporary, target)
+            temporary.replace(target)
         return target
 
     @contextmanager
@@ -61,7 +61,7 @@ class DataCache:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
         temporary.write_bytes(content)
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def open_cache(choice: str, limit_gb: float | None) -> DataCache | None:

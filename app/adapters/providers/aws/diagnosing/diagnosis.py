@@ -173,7 +173,7 @@ def _try(name: str, look: Callable[[], CheckResult], remedy: str) -> CheckResult
         return CheckResult(name, False, f"missing: {missing}", remedy_for((missing,)))
 
 
-def _subnets(name: str, clients: AwsClients, facts: RegionFacts, region: str) -> CheckResult:
+def _subnets(name: str, _clients: AwsClients, facts: RegionFacts, region: str) -> CheckResult:
     subnets = facts.subnets(region)
     return CheckResult(name, True, f"{len(subnets)} zones: {', '.join(sorted(subnets))}")
 

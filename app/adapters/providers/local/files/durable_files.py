@@ -37,7 +37,7 @@ def replace_durably(path: Path, text: str) -> None:
         raise
     finally:
         os.close(handle)
-    os.replace(temporary, path)
+    temporary.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -44,7 +44,7 @@ def make_python(disk: Path, uid: int) -> Path | None:
         (draft / "bin" / name).write_text(_PIP)
         (draft / "bin" / name).chmod(0o755)
     for folder, _, names in os.walk(draft):
-        for path in (folder, *(os.path.join(folder, name) for name in names)):
+        for path in (Path(folder), *(Path(folder, name) for name in names)):
             os.chown(path, uid, uid, follow_symlinks=False)
     draft.rename(root)  # whole or not at all
     return root / "bin"

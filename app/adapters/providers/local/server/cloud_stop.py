@@ -48,7 +48,7 @@ def repair_cloud(folder: Path) -> tuple[str, ...]:
 
 
 def stop_cloud(
-    folder: Path, timeout_seconds: float, say: Callable[[str], None] = lambda sentence: None
+    folder: Path, timeout_seconds: float, say: Callable[[str], None] = lambda _sentence: None
 ) -> int:
     """End every machine of the folder's cloud as given back by us, then its daemon.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 
+from app.adapters.providers.local.files import durable_files
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.server.ec2_metadata import Ec2Metadata
 from app.adapters.providers.local.server.gce_metadata import GceMetadata
@@ -31,7 +31,7 @@ class MetadataEndpoints:
                 limit=HEAD_BYTES_MAX,
             )
         except OSError as error:
-            print(f"{machine.machine_id}: no metadata: {error}", file=sys.stderr)
+            durable_files.say(f"{machine.machine_id}: no metadata: {error}")
             return
         self._open[machine.machine_id] = (server, served)
 
