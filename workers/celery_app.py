@@ -65,7 +65,7 @@ def make_celery(settings: Settings) -> Celery:
         broker_pool_limit=1,
     )
 
-    def write_logs(**_: Any) -> None:
+    def write_logs(**_: object) -> None:
         write_logs_as(settings.log_level)
 
     setup_logging.connect(write_logs, weak=False, dispatch_uid="workers.celery_app")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
 
 from celery import shared_task
 from celery.signals import worker_init, worker_shutdown
@@ -40,7 +39,7 @@ def look_at_controllers(names: list[str]) -> None:
 
 
 @worker_init.connect  # type: ignore[untyped-decorator]
-def _start(**_: Any) -> None:
+def _start(**_: object) -> None:
     # Before the broker is reached: due times are kept without it.
     try:
         runtime = WorkerRuntime(load_settings())
@@ -58,6 +57,6 @@ def _start(**_: Any) -> None:
 
 
 @worker_shutdown.connect  # type: ignore[untyped-decorator]
-def _stop(**_: Any) -> None:
+def _stop(**_: object) -> None:
     while _runtimes:
         _runtimes.pop().stop()

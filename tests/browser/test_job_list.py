@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Locator, expect
 from sqlalchemy import update
 
 from app.domain.lifecycle.end_reason import EndReason
@@ -194,7 +194,7 @@ def test_names_and_reasons_are_text_and_never_markup(look: Visit, site: Site):
     expect(look.page.locator(".why")).to_contain_text("<img src=x onerror=alert(1)> & more")
 
 
-def test_it_fits_a_phone(site: Site, browser):
+def test_it_fits_a_phone(site: Site, browser: Browser):
     # A job that trains has a reason while it has saved no more than its last attempt, which failed.
     failed = {"end_reason": EndReason.USER_ERROR, "end_message": REASON, "committed_step": STEPS}
     running = site.story.interrupted_run()
@@ -224,7 +224,7 @@ def test_it_fits_a_phone(site: Site, browser):
 
 
 @pytest.mark.parametrize("width", [390, 870, 1280, 1920])
-def test_a_replacement_is_told_where_the_machines_are(site: Site, browser, width: int):
+def test_a_replacement_is_told_where_the_machines_are(site: Site, browser: Browser, width: int):
     site.story.put_back(site.story.interrupted_run())
     long = site.story.submit(name="waits")
     site.story.change(long, wait_reason=REASON)
@@ -242,6 +242,6 @@ def test_a_replacement_is_told_where_the_machines_are(site: Site, browser, width
             assert _box(look.page.locator(".reason"))["width"] > 0.9 * row["width"]
 
 
-def _box(found) -> dict[str, float]:
+def _box(found: Locator) -> dict[str, float]:
     box = found.bounding_box()
     return box if box is not None else {"x": 0, "y": 0, "width": 0, "height": 0}

@@ -8,17 +8,16 @@ which (`app.settings`).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 
-def read_words(value: Any) -> Any:
+def read_words(value: object) -> object:
     """`"local, aws"` as a set of words in lower case."""
     if not isinstance(value, str):
         return value
     return frozenset(word.lower() for word in _parts(value))
 
 
-def read_folders(value: Any) -> Any:
+def read_folders(value: object) -> object:
     """`"/data/ckpt, /scratch"` as a set of folders. Raises ValueError for a part of a path."""
     if not isinstance(value, str):
         return value
@@ -28,7 +27,7 @@ def read_folders(value: Any) -> Any:
     return folders
 
 
-def read_buckets(value: Any) -> Any:
+def read_buckets(value: object) -> object:
     """`"s3://a/x, gs://b"` as a set of addresses without a slash at the end.
 
     Raises ValueError for any other address.
@@ -37,13 +36,13 @@ def read_buckets(value: Any) -> Any:
     return _addresses(value, ("s3://", "gs://"), wanted)
 
 
-def read_places(value: Any) -> Any:
+def read_places(value: object) -> object:
     """The same, of folders too."""
     wanted = "addresses like s3://acme/corpus or file:///data"
     return _addresses(value, ("s3://", "gs://", "file:///"), wanted)
 
 
-def _addresses(value: Any, schemes: tuple[str, ...], wanted: str) -> Any:
+def _addresses(value: object, schemes: tuple[str, ...], wanted: str) -> object:
     if not isinstance(value, str):
         return value
     found = frozenset(word.rstrip("/") for word in _parts(value))

@@ -49,7 +49,7 @@ def later(instead: str) -> AfterValidator:
     that it leaves no trace in the stored form.
     """
 
-    def refuse_unless_empty(value: Any) -> None:
+    def refuse_unless_empty(value: object) -> None:
         if value:
             raise refusal(f"not available yet; {instead}", "", ProblemKind.NOT_AVAILABLE)
 

@@ -26,7 +26,7 @@ _JSON_TYPES: Final[dict[OptionKind, dict[str, object]]] = {
 _BARE: Final[dict[OptionKind, type]] = {"whole number": int, "number": float, "flag": bool}
 
 
-def _field(option: Option) -> Any:
+def _field(option: Option) -> Any:  # noqa: ANN401 (for create_model)
     """The annotation and the default of one option's field; unset means the trainer's default."""
     kind = _annotation(option)
     about = option.rules.about
@@ -35,7 +35,7 @@ def _field(option: Option) -> Any:
     return kind | None, Field(default=None, description=about)
 
 
-def _annotation(option: Option) -> Any:
+def _annotation(option: Option) -> Any:  # noqa: ANN401 (a type, made at run time)
     shape, rules = option.shape, option.rules
     if shape.kind in _BARE and not shape.words:
         return Annotated[_BARE[shape.kind], Field(ge=rules.low, le=rules.high)]
@@ -48,7 +48,7 @@ def _written(option: Option) -> Written:
     """An option of a form that the spec has no words of its own for."""
     choices = option.rules.choices
 
-    def read(value: object) -> Any:
+    def read(value: object) -> object:
         try:
             return checked(option, value)
         except OptionError as error:

@@ -6,7 +6,7 @@ rule by which memory answers (`steady_reports`).
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import TypeGuard
 from uuid import UUID
 
 from app.orchestration.directives.steady_reports import SteadyReport
@@ -25,7 +25,7 @@ TEXT_MAX = 200
 _PHASES = frozenset(phase.value for phase in MachinePhase)
 
 
-def read_steady(document: Any) -> SteadyReport | None:
+def read_steady(document: object) -> SteadyReport | None:
     """The report in a JSON document; None when it has facts, or anything the full way must see."""
     if type(document) is not dict or document.get("facts") or document.get("disk_full"):
         return None
@@ -54,7 +54,7 @@ def read_steady(document: Any) -> SteadyReport | None:
     return SteadyReport(instance_id, session_id, seq, fence, phase, *progress)
 
 
-def _progress(value: Any) -> tuple[int, int | None, dict[str, float], Pace | None] | None:
+def _progress(value: object) -> tuple[int, int | None, dict[str, float], Pace | None] | None:
     if type(value) is not dict:
         return None
     step, total = value.get("step"), value.get("total_steps")
@@ -73,7 +73,7 @@ def _progress(value: Any) -> tuple[int, int | None, dict[str, float], Pace | Non
     return step, total, metrics, pace
 
 
-def _pace(value: Any) -> Pace | None:
+def _pace(value: object) -> Pace | None:
     if type(value) is not dict:
         return None
     first, last = value.get("first_step"), value.get("last_step")
@@ -85,10 +85,10 @@ def _pace(value: Any) -> Pace | None:
     return Pace(first, last, float(stepping), float(start_up))
 
 
-def _is_duration(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and 0 <= value <= SECONDS_MAX
+def _is_duration(value: object) -> TypeGuard[float]:
+    return (type(value) is int or type(value) is float) and 0 <= value <= SECONDS_MAX
 
 
-def _is_count(value: Any, most: int) -> TypeGuard[int]:
+def _is_count(value: object, most: int) -> TypeGuard[int]:
     """A whole number from 0; `True` is none."""
     return type(value) is int and 0 <= value <= most

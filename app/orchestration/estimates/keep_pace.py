@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 from app.domain.lifecycle.entities import Attempt, Contact
 from app.orchestration.frame.fact_context import number, whole_number
@@ -45,7 +44,7 @@ def pace_of(measured: Contact | Attempt | None) -> Pace | None:
     )
 
 
-def told_pace(value: Any) -> Pace | None:
+def told_pace(value: object) -> Pace | None:
     """A pace in the data of a fact; None for anything that is none."""
     if not isinstance(value, dict):
         return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS, TERMINAL_ATTEMPT_STATES, AttemptEvent
@@ -125,7 +124,7 @@ class JobAggregate:
         """The instance's part in the live attempt."""
         return next((m for m in self.members if m.instance_id == instance_id), None)
 
-    def move_job(self, event: JobEvent, message: str, **data: Any) -> None:
+    def move_job(self, event: JobEvent, message: str, **data: object) -> None:
         """Apply an event to the job; IllegalTransition when it is a command that does not fit."""
         before = self.job.state
         self.job.state = JOB_TRANSITIONS.next_state(before, event)
@@ -142,7 +141,7 @@ class JobAggregate:
         )
 
     def move_attempt(
-        self, attempt: Attempt, event: AttemptEvent, message: str, **data: Any
+        self, attempt: Attempt, event: AttemptEvent, message: str, **data: object
     ) -> None:
         """Apply an event to the attempt."""
         before = attempt.state
@@ -162,7 +161,7 @@ class JobAggregate:
         )
 
     def move_instance(
-        self, instance: Instance, event: InstanceEvent, message: str, **data: Any
+        self, instance: Instance, event: InstanceEvent, message: str, **data: object
     ) -> None:
         """Apply an event, and what it proves, to the instance."""
         for step in events_for(instance.state, event):
@@ -188,7 +187,7 @@ class JobAggregate:
         noun_id: UUID | None = None,
         from_state: str | None = None,
         to_state: str | None = None,
-        **data: Any,
+        **data: object,
     ) -> None:
         """Write one line of history, numbered under the job's lock."""
         self._raise_version()

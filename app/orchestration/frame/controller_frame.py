@@ -108,12 +108,12 @@ def select_phase(runtime: Runtime, controller: AnyController) -> list[Any]:
     return ready
 
 
-def effect_phase(controller: AnyController, work: Any) -> Any:
+def effect_phase(controller: AnyController, work: object) -> object:
     """Act on the world for one piece of work."""
     return controller.effect(work)
 
 
-def apply_phase(runtime: Runtime, controller: AnyController, work: Any, result: Any) -> None:
+def apply_phase(runtime: Runtime, controller: AnyController, work: object, result: object) -> None:
     """Write what one piece of work taught us."""
     with runtime.begin() as uow:
         controller.apply(uow, work, result)
@@ -132,16 +132,16 @@ def run_controller(runtime: Runtime, controller: AnyController) -> int:
     return len(work)
 
 
-def _parts(controller: AnyController, piece: Any) -> Sequence[Any]:
+def _parts(controller: AnyController, piece: object) -> Sequence[Any]:
     """The parts of a piece; itself where it has none."""
     return controller.parts(piece) if isinstance(controller, InParts) else (piece,)
 
 
-def _joined(controller: AnyController, parts: Sequence[Any]) -> Any:
+def _joined(controller: AnyController, parts: Sequence[Any]) -> object:
     return controller.joined(parts) if isinstance(controller, InParts) else parts[0]
 
 
-def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
+def _run_piece(runtime: Runtime, controller: AnyController, piece: object) -> None:
     """A piece whose effect raises is halved, until the parts that make it raise are alone."""
     parts = _parts(controller, piece)
     try:
@@ -167,7 +167,7 @@ def _run_piece(runtime: Runtime, controller: AnyController, piece: Any) -> None:
             runtime.failing.succeeded(controller.name, part)
 
 
-def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: Any) -> None:
+def _apply_part(runtime: Runtime, controller: AnyController, part: object, result: object) -> None:
     """One part of a piece whose whole could not be written."""
     try:
         apply_phase(runtime, controller, part, result)
@@ -178,7 +178,7 @@ def _apply_part(runtime: Runtime, controller: AnyController, part: Any, result: 
 
 
 def _record_failure(
-    runtime: Runtime, controller: AnyController, piece: Any, error: Exception
+    runtime: Runtime, controller: AnyController, piece: object, error: Exception
 ) -> None:
     """One line with the count; the first in a row brings its traceback.
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 FIRST_WAIT_SECONDS: Final = 1.0
@@ -36,7 +36,7 @@ class FailingWork:
         self._lock = threading.Lock()
         self._failures: OrderedDict[tuple[str, Hashable], FailureCount] = OrderedDict()
 
-    def waits(self, controller: str, work: Any, now: datetime) -> bool:
+    def waits(self, controller: str, work: object, now: datetime) -> bool:
         """Whether this piece failed lately and is to be left alone for now."""
         with self._lock:
             failure = self._failures.get((controller, work_key(work)))
@@ -51,7 +51,7 @@ class FailingWork:
     def failed(
         self,
         controller: str,
-        work: Any,
+        work: object,
         now: datetime,
         wait_seconds_max: float = WAIT_SECONDS_MAX,
     ) -> FailureCount:
@@ -66,14 +66,14 @@ class FailingWork:
                 self._failures.popitem(last=False)
             return failure
 
-    def succeeded(self, controller: str, work: Any) -> None:
+    def succeeded(self, controller: str, work: object) -> None:
         """Forget its failures."""
         if self._failures:
             with self._lock:
                 self._failures.pop((controller, work_key(work)), None)
 
 
-def work_key(work: Any) -> Hashable:
+def work_key(work: object) -> Hashable:
     """What stays the same when a piece of work is picked again: its ids, else its words.
 
     Leases and instants differ each time. A piece without ids is known by its plain text fields.

@@ -249,7 +249,7 @@ class LyingAgents:
 
     @contextmanager
     def _unchanged(
-        self, agent: SimulatedAgent, what: str, *more: Any, without: tuple[Any, ...] = ()
+        self, agent: SimulatedAgent, what: str, *more: object, without: tuple[Any, ...] = ()
     ) -> Iterator[None]:
         """Raises InvariantError when what is said inside changes a row that it must not."""
         looked_at = (_JOB, _ATTEMPTS, _MEMBERS, *more)

@@ -27,14 +27,14 @@ CALM = MarketSettings(drought_every_hours=0.0)
 """A market that never runs dry by itself."""
 
 
-def one_job(nodes: int | str = 2, workload: Workload | None = None, **spec: Any) -> JobPlan:
+def one_job(nodes: int | str = 2, workload: Workload | None = None, **spec: object) -> JobPlan:
     """A job of an hour and twenty minutes, submitted at the start."""
     work = workload or Workload(total_steps=2_400, checkpoint_seconds=900.0)
     named = {"name": "job", "run": "train", "nodes": nodes, "resources": {"gpu": "V100"}}
     return JobPlan({**named, **spec}, work, 1.0)
 
 
-def short_job(nodes: int | str = 2, workload: Workload | None = None, **spec: Any) -> JobPlan:
+def short_job(nodes: int | str = 2, workload: Workload | None = None, **spec: object) -> JobPlan:
     """A job of half an hour that saves every five minutes."""
     work = workload or Workload(total_steps=900, checkpoint_seconds=300.0)
     return one_job(nodes, work, **spec)
@@ -119,10 +119,10 @@ class EndState:
             found = [f"{one.fence} {one.state} {one.end_reason}" for one in self.attempts()]
             self.expect(len(found) == attempts, f"{attempts} attempts wanted, not {found}")
 
-    def _one(self, statement: str, **given: Any) -> Any:
+    def _one(self, statement: str, **given: object) -> Any:
         return self._all(statement, **given)[0]
 
-    def _all(self, statement: str, **given: Any) -> list[Any]:
+    def _all(self, statement: str, **given: object) -> list[Any]:
         with self._run.world.engine.connect() as connection:
             return list(connection.execute(text(statement), given))
 

@@ -305,7 +305,7 @@ class ControllerRunner:
         wait = self._dice.uniform(0.05, 1.5) + self._begin_waiting(piece, late)
         self._loop.after(wait, lambda: self._apply(piece, result))
 
-    def _apply(self, piece: _Piece, result: Any) -> None:
+    def _apply(self, piece: _Piece, result: object) -> None:
         if piece.life != self._life:
             return
         controller = piece.station.controller

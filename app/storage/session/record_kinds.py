@@ -118,7 +118,7 @@ class RecordKind(Generic[R]):
         fields = vars(record)
         return tuple(name for name in self.names if fields[name] is not None)
 
-    def _into(self, name: str, value: Any) -> Any:
+    def _into(self, name: str, value: object) -> Any:
         process = self._in[name]
         return value if value is None or process is None else process(value)
 

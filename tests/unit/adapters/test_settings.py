@@ -1,5 +1,6 @@
 """Settings come from the environment; a wrong one is told in a sentence that names the variable."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from app.settings import Settings, SettingsError, load_settings, unknown_variabl
 
 
 @pytest.fixture
-def problem(monkeypatch: pytest.MonkeyPatch):
+def problem(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
     """The message for one wrong variable."""
 
     def told(name: str, value: str) -> str:
@@ -74,7 +75,7 @@ def test_clouds_need_an_https_address(monkeypatch: pytest.MonkeyPatch):
     assert settings.report_interval_seconds == 10
 
 
-def test_a_word_is_told_which_words_there_are(problem):
+def test_a_word_is_told_which_words_there_are(problem: Callable[[str, str], str]):
     assert problem("LOWTIDE_PROVIDERS", "local,azure") == (
         "LOWTIDE_PROVIDERS: use one or more of local, aws, gcp, separated by commas; "
         "'azure' is not one of them"
@@ -97,13 +98,17 @@ def test_a_word_is_told_which_words_there_are(problem):
         ("LOWTIDE_OBJECT_STORE_URI", "/data/store"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_line_that_names_the_variable(problem, name, value):
+def test_a_wrong_value_is_told_in_one_line_that_names_the_variable(
+    problem: Callable[[str, str], str], name: str, value: str
+):
     message = problem(name, value)
     assert message.startswith(name)
     assert len(message.splitlines()) == 1
 
 
-def test_every_wrong_variable_is_told_at_once(monkeypatch: pytest.MonkeyPatch, problem):
+def test_every_wrong_variable_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, problem: Callable[[str, str], str]
+):
     monkeypatch.setenv("LOWTIDE_LOG_LEVEL", "loud")
     monkeypatch.setenv("LOWTIDE_PROVIDERS", "moon")
     message = problem("LOWTIDE_PORT", "x")
@@ -114,7 +119,9 @@ def test_every_wrong_variable_is_told_at_once(monkeypatch: pytest.MonkeyPatch, p
     ]
 
 
-def test_secrets_are_neither_told_nor_shown(monkeypatch: pytest.MonkeyPatch, problem):
+def test_secrets_are_neither_told_nor_shown(
+    monkeypatch: pytest.MonkeyPatch, problem: Callable[[str, str], str]
+):
     assert "hunter2" not in problem("LOWTIDE_DATABASE_URL", "mysql://u:hunter2@h/d")
     monkeypatch.setenv("LOWTIDE_DATABASE_URL", "postgresql://u:hunter2@h/d")
     monkeypatch.setenv("LOWTIDE_REDIS_URL", "redis://:hunter2@h/0")
@@ -136,7 +143,7 @@ def test_a_jobs_own_checkpoints_lie_in_the_store_unless_told(monkeypatch: pytest
     assert load_settings().checkpoint_roots == {Path("/data/a"), Path("/data/b")}
 
 
-def test_a_checkpoint_root_is_a_whole_path(problem):
+def test_a_checkpoint_root_is_a_whole_path(problem: Callable[[str, str], str]):
     assert "LOWTIDE_CHECKPOINT_ROOTS" in problem("LOWTIDE_CHECKPOINT_ROOTS", "data/a")
     assert "whole path" in problem("LOWTIDE_CHECKPOINT_ROOTS", "data/a")
 

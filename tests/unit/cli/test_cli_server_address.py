@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ FAR = "https://lowtide.example.com"
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Server]:
     """The server found with some environment, config file and admin keys."""
 
     def look(**variables: str) -> Server:
@@ -39,22 +40,22 @@ def admin_key(folder: Path, key: str) -> None:
     (folder / "admin.key").write_text(f"{key}\n")
 
 
-def test_without_anything_there_is_the_default_and_no_key(found):
+def test_without_anything_there_is_the_default_and_no_key(found: Callable[..., Server]):
     assert found() == Server(LOCAL, None)
 
 
-def test_the_environment_comes_first(found, tmp_path: Path):
+def test_the_environment_comes_first(found: Callable[..., Server], tmp_path: Path):
     write_config(tmp_path / "config.toml", Server("https://other.example.com", "lt_config"))
     admin_key(tmp_path / "state", "lt_admin")
     assert found(SERVER_URL=FAR, API_KEY="lt_env") == Server(FAR, "lt_env")
 
 
-def test_then_what_login_has_kept(found, tmp_path: Path):
+def test_then_what_login_has_kept(found: Callable[..., Server], tmp_path: Path):
     write_config(tmp_path / "config.toml", Server(FAR, "lt_config"))
     assert found() == Server(FAR, "lt_config")
 
 
-def test_it_is_known_what_named_the_address(found, tmp_path: Path):
+def test_it_is_known_what_named_the_address(found: Callable[..., Server], tmp_path: Path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "server_url").write_text("http://127.0.0.1:9999\n")
     assert found().chosen_by == ""
@@ -63,19 +64,19 @@ def test_it_is_known_what_named_the_address(found, tmp_path: Path):
     assert found(SERVER_URL=LOCAL).chosen_by == "LOWTIDE_SERVER_URL"
 
 
-def test_a_kept_key_goes_to_its_own_server_alone(found, tmp_path: Path):
+def test_a_kept_key_goes_to_its_own_server_alone(found: Callable[..., Server], tmp_path: Path):
     write_config(tmp_path / "config.toml", Server(FAR, "lt_config"))
     assert found(SERVER_URL="https://other.example.com").key is None
 
 
-def test_on_this_machine_the_admin_key_will_do(found, tmp_path: Path):
+def test_on_this_machine_the_admin_key_will_do(found: Callable[..., Server], tmp_path: Path):
     admin_key(tmp_path / "here" / ".lowtide", "lt_here")
     assert found() == Server(LOCAL, "lt_here")
     admin_key(tmp_path / "state", "lt_state")
     assert found() == Server(LOCAL, "lt_state")
 
 
-def test_a_lowtide_up_on_another_port_is_found(found, tmp_path: Path):
+def test_a_lowtide_up_on_another_port_is_found(found: Callable[..., Server], tmp_path: Path):
     admin_key(tmp_path / "state", "lt_admin")
     (tmp_path / "state" / "server_url").write_text("http://127.0.0.1:9999\n")
     assert found() == Server("http://127.0.0.1:9999", "lt_admin")
@@ -83,13 +84,15 @@ def test_a_lowtide_up_on_another_port_is_found(found, tmp_path: Path):
     assert found() == Server(FAR, "lt_config")
 
 
-def test_a_file_cannot_send_commands_elsewhere(found, tmp_path: Path):
+def test_a_file_cannot_send_commands_elsewhere(found: Callable[..., Server], tmp_path: Path):
     (tmp_path / "here" / ".lowtide").mkdir(parents=True)
     (tmp_path / "here" / ".lowtide" / "server_url").write_text("http://evil.example.com")
     assert found().url == LOCAL
 
 
-def test_a_command_and_the_look_at_a_run_read_the_address_alike(found, tmp_path: Path):
+def test_a_command_and_the_look_at_a_run_read_the_address_alike(
+    found: Callable[..., Server], tmp_path: Path
+):
     for text in ("http://127.0.0.1:9999/ \n", "http://127.0.0.1:9999"):
         (tmp_path / "state").mkdir(exist_ok=True)
         (tmp_path / "state" / "server_url").write_text(text)
@@ -98,7 +101,7 @@ def test_a_command_and_the_look_at_a_run_read_the_address_alike(found, tmp_path:
     assert read_address(tmp_path / "state") is None
 
 
-def test_the_admin_key_never_leaves_this_machine(found, tmp_path: Path):
+def test_the_admin_key_never_leaves_this_machine(found: Callable[..., Server], tmp_path: Path):
     admin_key(tmp_path / "state", "lt_admin")
     for url in (FAR, "http://127.0.0.1.example.com", "http://10.0.0.1:8400"):
         assert found(SERVER_URL=url).key is None

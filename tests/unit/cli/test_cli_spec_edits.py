@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ RUN = "run: python train.py\nworkdir: {}\n"
 
 
 @pytest.fixture
-def draft(tmp_path: Path):
+def draft(tmp_path: Path) -> Callable[..., SpecDraft]:
     """The draft of a spec's text under some edits."""
 
     def made(text: str = TRAINER, edits: SpecEdits | None = None) -> SpecDraft:
@@ -28,7 +29,7 @@ def draft(tmp_path: Path):
     return made
 
 
-def test_a_file_is_read_as_it_stands(draft):
+def test_a_file_is_read_as_it_stands(draft: Callable[..., SpecDraft]):
     spec = draft().spec()
     assert spec.trainer is not None
     assert (spec.trainer.model, spec.trainer.epochs) == ("mlp", 2)
@@ -53,7 +54,7 @@ def test_stdin_may_be_either(text: str, monkeypatch: pytest.MonkeyPatch):
     assert read_draft("-", SpecEdits()).spec().trainer is not None
 
 
-def test_every_option_goes_where_it_belongs(draft):
+def test_every_option_goes_where_it_belongs(draft: Callable[..., SpecDraft]):
     edits = SpecEdits(
         name="run-7",
         settings=["trainer.epochs=30", "trainer.lr=0.1", "labels={team: nlp}"],
@@ -71,7 +72,7 @@ def test_every_option_goes_where_it_belongs(draft):
     assert "B.C" in "\n".join(refused.value.lines())
 
 
-def test_the_options_say_more_than_the_file(draft):
+def test_the_options_say_more_than_the_file(draft: Callable[..., SpecDraft]):
     text = f"{TRAINER}name: old\nnodes: 1\nbudget_usd: 1\nenv: {{KEEP: yes}}\nmarket: spot\n"
     text = text.replace("{KEEP: yes}", "{KEEP: 'yes'}")
     spec = draft(
@@ -116,26 +117,30 @@ def test_the_options_say_more_than_the_file(draft):
         (SpecEdits(name="Not A Name"), "name"),
     ],
 )
-def test_a_wrong_option_is_told_at_once(draft, edits: SpecEdits, sentence: str):
+def test_a_wrong_option_is_told_at_once(
+    draft: Callable[..., SpecDraft], edits: SpecEdits, sentence: str
+):
     with pytest.raises(CommandFailed) as refused:
         draft(TRAINER, edits)
     assert sentence in "\n".join(refused.value.lines())
     assert refused.value.exit_code == 2
 
 
-def test_a_folder_is_meant_from_where_the_file_lies(draft, tmp_path: Path):
+def test_a_folder_is_meant_from_where_the_file_lies(
+    draft: Callable[..., SpecDraft], tmp_path: Path
+):
     made = draft(RUN.format("src"))
     assert made.folder == tmp_path / "src"
     assert made.spec(DIGEST).workdir == DIGEST
 
 
-def test_a_folder_that_is_packed_already_is_left_alone(draft):
+def test_a_folder_that_is_packed_already_is_left_alone(draft: Callable[..., SpecDraft]):
     made = draft(RUN.format(DIGEST))
     assert made.folder is None
     assert made.spec().workdir == DIGEST
 
 
-def test_every_problem_of_a_spec_is_listed(draft):
+def test_every_problem_of_a_spec_is_listed(draft: Callable[..., SpecDraft]):
     with pytest.raises(CommandFailed) as refused:
         draft("trainer: {model: mlp, data: digits, epochs: 0}\nbudgt_usd: 3\nnodes: 0\n")
     lines = refused.value.lines()
@@ -147,7 +152,9 @@ def test_every_problem_of_a_spec_is_listed(draft):
 @pytest.mark.parametrize(
     "text", ["", "[1, 2]", "a: &x 1\nb: *x", "trainer: {", "\x00", "run: " + "x" * 300_000]
 )
-def test_text_that_is_no_spec_is_told_and_never_a_traceback(draft, text: str):
+def test_text_that_is_no_spec_is_told_and_never_a_traceback(
+    draft: Callable[..., SpecDraft], text: str
+):
     with pytest.raises(CommandFailed) as refused:
         draft(text)
     assert refused.value.problems

@@ -1,6 +1,7 @@
 """The verdict over a gang's ends: one test per rule, and the ways in which rules meet."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_survivors_that_lost_their_peer_wait_for_its_notice():
         (EndedBy.CLOUD_FAILURE, "machine_failed"),
     ],
 )
-def test_what_the_cloud_ended_is_interrupted(ended_by, reason):
+def test_what_the_cloud_ended_is_interrupted(ended_by: EndedBy, reason: str):
     taken = MemberEnd(1, ended_by=ended_by, gone_with_two_witnesses=True)
     own_failure = ended(0, "failed", exit_code=1)
     assert outcome(own_failure, taken) == ("interrupted", reason)
@@ -103,7 +104,7 @@ def test_a_drain_for_a_notice_is_an_interruption_whoever_was_noticed():
         (MemberEnd(1, ended_by=EndedBy.OUTSIDER), "machine_failed"),
     ],
 )
-def test_a_member_gone_with_two_witnesses_is_lost(member, reason):
+def test_a_member_gone_with_two_witnesses_is_lost(member: MemberEnd, reason: str):
     assert outcome(peer_error(0), member) == ("lost", reason)
 
 
@@ -143,7 +144,7 @@ def test_the_earliest_rank_with_a_cause_of_its_own_decides():
         ({"exit_code": 1}, "user_error"),
     ],
 )
-def test_a_failing_rank_brings_its_reason(known, reason):
+def test_a_failing_rank_brings_its_reason(known: dict[str, Any], reason: str):
     assert outcome(ended(0, "failed", **known), peer_error(1)) == ("failed", reason)
 
 

@@ -61,7 +61,7 @@ def test_the_table_of_reasons_is_whole_and_as_written():
 
 
 @given(st.sampled_from(LATER), st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
-def test_waits_are_bounded_and_never_shrink(reason, consecutive, jitter):
+def test_waits_are_bounded_and_never_shrink(reason: EndReason, consecutive: int, jitter: float):
     wait = backoff_seconds(reason, consecutive, jitter)
     assert 0 < wait <= BACKOFF_SECONDS_MAX
     assert backoff_seconds(reason, consecutive + 1, jitter) >= wait
@@ -82,13 +82,15 @@ def test_waits_double_up_to_the_reasons_maximum():
         (EndReason.CREDENTIALS, 1, 0.0, "no other attempt"),
     ],
 )
-def test_a_wait_that_makes_no_sense_is_refused(reason, consecutive, jitter, complaint):
+def test_a_wait_that_makes_no_sense_is_refused(
+    reason: EndReason, consecutive: int, jitter: float, complaint: str
+):
     with pytest.raises(ValueError, match=complaint):
         backoff_seconds(reason, consecutive, jitter)
 
 
 @pytest.mark.parametrize("reason", list(EndReason))
-def test_only_what_counts_uses_up_retries(reason):
+def test_only_what_counts_uses_up_retries(reason: EndReason):
     facts = END_REASONS[reason]
     assert may_retry(reason, retries=3, retries_used=2) is facts.retryable
     expected = facts.retryable and not facts.counts_against_retries
@@ -119,7 +121,7 @@ def test_named_exit_codes_restrict_the_retries_of_user_errors_only():
         (EndReason.USER_CANCELLED, 0, AttemptEnding.RETRYABLE),
     ],
 )
-def test_what_an_end_means_to_the_job(reason, used, ending):
+def test_what_an_end_means_to_the_job(reason: EndReason, used: int, ending: AttemptEnding):
     assert ending_of(reason, retries=3, retries_used=used) is ending
 
 

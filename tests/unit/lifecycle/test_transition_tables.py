@@ -6,6 +6,7 @@ name must stay for a fact and be illegal for a command.
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("table", "rules", "commands", "terminal"), CASES)
-def test_every_pair_is_as_the_rules_say(table, rules, commands, terminal):
+def test_every_pair_is_as_the_rules_say(
+    table: TransitionTable[Any, Any], rules: str, commands: str, terminal: str
+):
     expected = expected_outcomes(rules)
     assert {state.value for state in table.terminal} == set(terminal.split())
     assert {event.value for event in table.commands} == set(commands.split())
@@ -163,7 +166,7 @@ def test_every_pair_is_as_the_rules_say(table, rules, commands, terminal):
 
 
 @pytest.mark.parametrize("table", [case[0] for case in CASES])
-def test_every_state_can_be_reached_and_can_end(table):
+def test_every_state_can_be_reached_and_can_end(table: TransitionTable[Any, Any]):
     reached = {table.initial}
     for _ in table.states:
         for state, _, outcome in table.pairs():
@@ -225,7 +228,9 @@ _KNOCK_ROW = TransitionRow((_State.OPEN,), _Event.KNOCK, _State.OPEN)
         ),
     ],
 )
-def test_an_incomplete_table_is_refused_when_built(rows, facts, complaint):
+def test_an_incomplete_table_is_refused_when_built(
+    rows: tuple[TransitionRow[Any, Any], ...], facts: set[_Event], complaint: str
+):
     with pytest.raises(ValueError, match=complaint):
         TransitionTable(
             "door",
@@ -256,7 +261,7 @@ def test_stop_causes_only_rise():
         ("user", "stopped_for_user", "user_cancelled"),
     ],
 )
-def test_an_attempt_that_ends_during_a_stop(cause, event, reason):
+def test_an_attempt_that_ends_during_a_stop(cause: str, event: str, reason: str):
     stop = StopCause(cause)
     assert stopped_event(stop) == event
     assert stop_end_reason(stop) == reason
@@ -281,7 +286,9 @@ def test_an_attempt_that_ends_during_a_stop(cause, event, reason):
         (AttemptEnding.RETRYABLE, True, JobEvent.ATTEMPT_ENDED_RETRYABLE),
     ],
 )
-def test_an_attempt_that_ends_without_a_stop(ending, ever_trained, event):
+def test_an_attempt_that_ends_without_a_stop(
+    ending: AttemptEnding, ever_trained: bool, event: JobEvent
+):
     assert event_when_attempt_ended(ending, ever_trained=ever_trained, stop_cause=None) is event
 
 
@@ -331,7 +338,9 @@ def test_a_cause_names_its_events_and_its_end():
         ("absence_confirmed", "terminated"),
     ],
 )
-def test_a_fact_before_the_launch_reply_proves_the_launch(state, event, end):
+def test_a_fact_before_the_launch_reply_proves_the_launch(
+    state: InstanceState, event: str, end: str
+):
     assert events_for(state, InstanceEvent(event)) == (InstanceEvent.LAUNCH_ACCEPTED, event)
     launched = INSTANCE_TRANSITIONS.next_state(state, InstanceEvent.LAUNCH_ACCEPTED)
     assert INSTANCE_TRANSITIONS.next_state(launched, InstanceEvent(event)) == end

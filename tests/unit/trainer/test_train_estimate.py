@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.protocol.gpu_models import GPU_NAMES, model_of_device, model_of_label
+from trainer.protocol.gpu_models import GPU_NAMES, GpuModel, model_of_device, model_of_label
 from trainer.protocol.model_figures import known_figures
 from trainer.protocol.train_estimate import (
     RunFigures,
@@ -24,7 +24,7 @@ def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> R
     return RunFigures(figures, batch_size, 90 * IMAGENET_SAMPLES, **options)
 
 
-def gpu(label: str):
+def gpu(label: str) -> GpuModel:
     model = model_of_label(label)
     assert model is not None
     return model

@@ -290,11 +290,11 @@ def _read_json(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _is_uptime(value: Any) -> TypeGuard[float]:
+def _is_uptime(value: object) -> TypeGuard[float]:
     """Seconds as a machine's uptime can be; JSON as it is read here also has NaN and 1e999."""
     return isinstance(value, int | float) and 0 <= value < _UPTIME_SECONDS_MAX
 

@@ -211,7 +211,7 @@ def _share_in(document: dict[str, Any]) -> tuple[int, int]:
     return machines, save
 
 
-def _names(listed: Any) -> frozenset[str]:
+def _names(listed: object) -> frozenset[str]:
     """Plain names of files; whatever leads elsewhere is none."""
     if not isinstance(listed, list):
         return frozenset()

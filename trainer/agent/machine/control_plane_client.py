@@ -11,7 +11,7 @@ import http.client
 import json
 import threading
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 from trainer.protocol.agent_report import AgentReport, Registration
@@ -184,7 +184,7 @@ class ControlPlaneClient:
         return body
 
 
-def _json(document: Any) -> bytes:
+def _json(document: object) -> bytes:
     # Half a surrogate pair, which a user's trainer may print, is no Unicode: a strict reader would
     # refuse this report, and each later one that resends it. It becomes a question mark.
     return json.dumps(document, allow_nan=False, ensure_ascii=False).encode("utf-8", "replace")

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainer.protocol.agent_report import MachinePhase
 
@@ -164,7 +163,7 @@ def _sampled(lines: list[ProgressLine]) -> list[ProgressLine]:
     ][-4 * STEPS_PER_POLL_MAX :]
 
 
-def _number(value: Any) -> float | None:
+def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -174,7 +173,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _whole(value: Any) -> int | None:
+def _whole(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**12:
         return None
     return value

@@ -102,7 +102,7 @@ class Ec2Notices:
         self._token_until = asked_at + TOKEN_SECONDS - TOKEN_SPARE_SECONDS
 
 
-def _interruption(document: Any) -> Notice:
+def _interruption(document: object) -> Notice:
     """A document of another shape is still a warning: EC2 answers 404 when nothing is planned."""
     action, told = "terminate", ""
     if isinstance(document, dict):

@@ -124,7 +124,7 @@ def load_checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return reader.manifest, reader.read()
 
 
-def own_tensors(value: Any, place: Callable[[Tensor], Tensor] = torch.clone) -> Any:
+def own_tensors(value: object, place: Callable[[Tensor], Tensor] = torch.clone) -> Any:
     """A tree with every tensor replaced by ``place`` of it: by default copied out of the files."""
     if isinstance(value, Tensor):
         return place(value)

@@ -21,7 +21,7 @@ from trainer.training.training_errors import CheckpointCorruptError
 MARK = "$"
 
 
-def take_apart(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
+def take_apart(value: object, tensors: dict[str, Tensor], path: str = "") -> Any:
     """The JSON document of ``value``; its tensors are added to ``tensors`` by key.
 
     Raises ``TypeError`` naming the path of what is neither a tensor nor a plain value.
@@ -51,7 +51,7 @@ def take_apart(value: Any, tensors: dict[str, Tensor], path: str = "") -> Any:
     return _take_apart_rest(value, tensors, path)
 
 
-def _take_apart_rest(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
+def _take_apart_rest(value: object, tensors: dict[str, Tensor], path: str) -> Any:
     """What a module's extra state may hold besides."""
     if isinstance(value, torch.dtype):
         return {MARK: "dtype", "name": str(value).removeprefix("torch.")}
@@ -73,7 +73,7 @@ def _take_apart_rest(value: Any, tensors: dict[str, Tensor], path: str) -> Any:
     return {**take_apart(raw, tensors, path), MARK: mark}
 
 
-def require_storable(value: Any) -> None:
+def require_storable(value: object) -> None:
     """Raises ``TypeError`` naming the path of what a checkpoint cannot hold."""
     tensors: dict[str, Tensor] = {}
     take_apart(value, tensors)
@@ -83,7 +83,7 @@ def require_storable(value: Any) -> None:
             raise TypeError(f"{path or 'the state'}: a checkpoint does not hold {kind}")
 
 
-def put_together(document: Any, tensors: Mapping[str, Tensor]) -> Any:
+def put_together(document: object, tensors: Mapping[str, Tensor]) -> Any:
     """What ``take_apart`` was given. Raises ``CheckpointCorruptError`` for a missing tensor."""
     if isinstance(document, list):
         return [put_together(item, tensors) for item in document]

@@ -57,7 +57,7 @@ class Gang:
         """True on every rank as soon as it is true on one."""
         return self.sum(float(flag))[0] > 0
 
-    def gather(self, value: Any) -> list[Any]:
+    def gather(self, value: object) -> list[Any]:
         """Every rank's value, by rank, on every rank (small objects only: they are pickled)."""
         if self.world_size == 1:
             return [value]
@@ -65,7 +65,7 @@ class Gang:
         dist.all_gather_object(values, value, group=self.agreeing)
         return values
 
-    def from_first(self, value: Any) -> Any:
+    def from_first(self, value: object) -> Any:
         """Rank 0's value, on every rank (pickled)."""
         if self.world_size == 1:
             return value

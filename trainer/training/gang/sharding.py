@@ -108,7 +108,7 @@ class Gathering(_Exchange):
     """Every rank gets all parts: (parts of a block) to (the block), one axis each."""
 
     def __call__(
-        self, output_tensor: Tensor, input_tensor: Tensor, group: Any, async_op: bool = False
+        self, output_tensor: Tensor, input_tensor: Tensor, group: object, async_op: bool = False
     ) -> Any:
         return self._exchanges.run(
             lambda: _GATHER(output_tensor, input_tensor, group, async_op),
@@ -123,8 +123,8 @@ class Scattering(_Exchange):
         self,
         output_tensor: Tensor,
         input_tensor: Tensor,
-        group: Any,
-        op: Any,
+        group: object,
+        op: object,
         async_op: bool = False,
     ) -> Any:
         return self._exchanges.run(

@@ -84,7 +84,7 @@ def own_state(
     return state
 
 
-def placed_extra_state(saved: Any, example: Any, device: torch.device) -> Any:
+def placed_extra_state(saved: object, example: object, device: torch.device) -> Any:
     """A copy of a saved extra state, its tensors where ``example`` has them, else on ``device``.
 
     example: the extra state of the model as it was built, which may hold less.
@@ -138,7 +138,7 @@ def _joined(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-def _copied(state: Any) -> Any:
+def _copied(state: object) -> Any:
     tensors: dict[str, Tensor] = {}
     document = take_apart(state, tensors)
     return put_together(document, {key: each.detach().clone() for key, each in tensors.items()})

@@ -26,7 +26,7 @@ def recompute_blocks(blocks: list[nn.Module]) -> None:
         block.forward = functools.partial(_recomputed, block, block.forward)
 
 
-def _recomputed(block: nn.Module, forward: Callable[..., Any], *inputs: Any) -> Any:
+def _recomputed(block: nn.Module, forward: Callable[..., Any], *inputs: object) -> Any:
     if torch.compiler.is_compiling():
         # The compiler keeps changes of buffers out of what it computes again.
         return checkpoint(forward, *inputs, use_reentrant=False)

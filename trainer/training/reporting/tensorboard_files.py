@@ -53,5 +53,5 @@ class TensorBoardFiles:
             self._writer.close()
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -6,7 +6,6 @@ Not here: where settings, catalog, deployment id and boot script come from (`app
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from app.adapters.providers.aws.client.aws_settings import AwsSettings
 from app.adapters.providers.aws.prices.price_source import AwsPriceSource
@@ -21,7 +20,7 @@ def open_aws(
     *,
     deployment_id: Callable[[], str],
     render: Callable[[Mapping[str, str]], str],
-    session: Any = None,
+    session: object = None,
 ) -> tuple[AwsProvider, AwsPriceSource]:
     """Both, without a call to AWS: the first use signs in. `render` raises ValueError.
 

@@ -68,7 +68,7 @@ class AwsProvider:
         deployment_id: Callable[[], str],
         render: Callable[[Mapping[str, str]], str],
         catalog: MachineCatalog,
-        session: Any = None,
+        session: object = None,
     ) -> None:
         """deployment_id: read when first needed, raises ProviderError while nobody can tell it.
         render: user data as a script, else ValueError.

@@ -59,7 +59,7 @@ class CloudClient:
         self.folder = folder.absolute()
         self.settings = settings
 
-    def call(self, verb: str, **document: Any) -> dict[str, Any]:
+    def call(self, verb: str, **document: object) -> dict[str, Any]:
         """One verb, within `call_timeout_seconds`; the daemon is started first when it is down.
 
         Raises ProviderError as the cloud refused or failed, LaunchOutcomeUnknown when the answer

@@ -128,7 +128,7 @@ def with_images(catalog: MachineCatalog, image: Callable[[str], str | None]) -> 
     return MachineCatalog(catalog.provider, catalog.as_of, catalog.source, kept)
 
 
-def read_named_images(value: Any) -> Any:
+def read_named_images(value: object) -> Any:
     """`"V100=ami-1, B200=ami-2"` as (GPU, image) pairs; anything but text as it is.
 
     Raises ValueError saying what is wrong.

@@ -138,6 +138,6 @@ def start_worker(_number: int) -> None:
     die_with_launcher()
 
 
-def as_it_is(answer: Any) -> Any:
+def as_it_is(answer: object) -> Any:
     """For torch, which would make batches of what is one already."""
     return answer

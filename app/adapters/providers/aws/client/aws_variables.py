@@ -20,7 +20,7 @@ _REGION: Final = re.compile(r"[a-z]{2}(-[a-z]+)+-\d", re.ASCII)
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]{1,512}", re.ASCII)
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     """`"us-east-1, us-west-2"` as names in their order."""
     if not isinstance(value, str):
         return value

@@ -92,7 +92,7 @@ class RegionFacts:
             self._kept[what, region] = (time.monotonic() + seconds, found)
         return found
 
-    def pages(self, region: str, operation: str, field: str, **asked: Any) -> list[Any]:
+    def pages(self, region: str, operation: str, field: str, **asked: object) -> list[Any]:
         """All items of a paged answer; raises ProviderError when there are too many pages."""
         items: list[Any] = []
         for _ in range(_PAGES_MAX):

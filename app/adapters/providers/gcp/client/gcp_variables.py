@@ -19,7 +19,7 @@ from app.adapters.providers.gcp.client.gcp_settings import (
 from app.adapters.providers.machine_images import read_named_images
 
 
-def _words(value: Any) -> Any:
+def _words(value: object) -> Any:
     """`"us-central1, europe-west4"` as names in their order."""
     if not isinstance(value, str):
         return value
