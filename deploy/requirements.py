@@ -59,7 +59,8 @@ def name_of(requirement: str) -> str:
 
 def unhashed(pyproject: Path, extras: frozenset[str]) -> list[str]:
     """Direct requirements that the lock leaves out: builds of torch differ by where they come from
-    (a CPU build here, CUDA's from PyPI), under one version."""
+    (a CPU build here, CUDA's from PyPI), under one version.
+    """
     project = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]
     optional: dict[str, list[str]] = project["optional-dependencies"]
     wanted = (one for extra in sorted(extras) for one in optional[extra])

@@ -55,7 +55,8 @@ class ControllerThreads:
 
     def open(self, controllers: Mapping[str, AnyController], run: Run, after_run: AfterRun) -> None:
         """Begin. `run` gives how many pieces of work it took; `after_run` gets that number, or
-        None when the run failed."""
+        None when the run failed.
+        """
         clouds = sum(1 for controller in controllers.values() if controller.queue == "cloud")
         with self._lock:
             self._run, self._after_run = run, after_run

@@ -1,5 +1,6 @@
 """Dice that a seed replays, for simulated runs. Not here: anything that must not be guessed
-(`system_entropy`)."""
+(`system_entropy`).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """Any accepted spec survives being stored and read again; no bytes at all cause anything but a
-clear refusal."""
+clear refusal.
+"""
 
 import json
 from typing import Any

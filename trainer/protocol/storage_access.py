@@ -23,7 +23,8 @@ S3, GOOGLE = "s3", "gs"
 
 def renewed_below_seconds(lease_seconds: float) -> float:
     """What must be left of a credential at each answered report, so that a machine which from then
-    on hears nothing can save until the end of its lease."""
+    on hears nothing can save until the end of its lease.
+    """
     return lease_seconds + DRAIN_RESERVE_SECONDS + RENEWAL_MARGIN_SECONDS
 
 

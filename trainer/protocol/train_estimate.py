@@ -219,7 +219,8 @@ def ranked(
     models: Sequence[GpuModel] = GPU_MODELS,
 ) -> list[GpuEstimate]:
     """Every kind that the run fits on and that has its numbers: the cheapest first where prices
-    are told (by ``label`` or name), else the fastest; kinds without a price come last."""
+    are told (by ``label`` or name), else the fastest; kinds without a price come last.
+    """
     prices = usd_per_gpu_hour or {}
     found = [
         estimate_on(work, gpu, gpus, prices.get(gpu.label, prices.get(gpu.name)))
@@ -232,7 +233,8 @@ def ranked(
 
 def scaled(measured_samples_per_second: float, here: GpuEstimate, there: GpuEstimate) -> float:
     """Samples a second on another kind of GPU, from a measurement on this one: the roofline of both
-    says how they compare, and what both get wrong alike cancels out."""
+    says how they compare, and what both get wrong alike cancels out.
+    """
     return measured_samples_per_second * there.samples_per_second / here.samples_per_second
 
 

@@ -29,7 +29,8 @@ class PreflightError(RuntimeError):
 
 class LossNotFiniteError(FloatingPointError):
     """The loss is not a number any more; the message says at which step. The last checkpoint was
-    written before that step."""
+    written before that step.
+    """
 
 
 class StepOutOfMemoryError(RuntimeError):
@@ -38,7 +39,8 @@ class StepOutOfMemoryError(RuntimeError):
 
 class CheckpointNotSavedError(RuntimeError):
     """The last checkpoint of an attempt could not be written; the message says why, and which
-    step is the newest that is safe."""
+    step is the newest that is safe.
+    """
 
 
 _MEMORY_TYPES = ("OutOfMemoryError", "MemoryError")

@@ -59,7 +59,8 @@ def check_archive(file: IO[bytes]) -> None:
 
 class _Unpacked:
     """The tar inside the gzip. What is said about a member is read whole, so that is bounded: a
-    few megabytes can unpack to a header of gigabytes. Contents are passed over, never held."""
+    few megabytes can unpack to a header of gigabytes. Contents are passed over, never held.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = gzip.GzipFile(fileobj=file, mode="rb")

@@ -149,7 +149,8 @@ class ArchiveAnswer(StreamingResponse):
 @router.post("/register", response_model=None)
 def register(board: ReportCache, body: Body) -> Response:
     """Exchange a launch's token for the instance's own credential; a lost answer may be requested
-    again with the same nonce."""
+    again with the same nonce.
+    """
     runtime = board.runtime
     with _refusals():
         registration = _read(Registration, _document(body))

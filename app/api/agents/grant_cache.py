@@ -187,7 +187,8 @@ class StorageGrants:
 
 def read_held(document: Any) -> tuple[StorageHeld, ...] | None:
     """What a report says that is answered from memory; None where it says nothing, or nothing that
-    can be read: the full way says what is wrong with it."""
+    can be read: the full way says what is wrong with it.
+    """
     told = document.get("storage")
     if type(told) is not list or len(told) > 2:
         return None

@@ -44,7 +44,8 @@ def cost_table(lines: Iterable[CostLine], accounts: Mapping[str, str]) -> str:
 
 def accounts_of(settings: Settings) -> dict[str, str]:
     """Whose money it is, by provider, as far as the settings tell: Google Cloud's project, and the
-    AWS account in the name of the role for jobs' data."""
+    AWS account in the name of the role for jobs' data.
+    """
     role = _ARN_ACCOUNT.match(settings.aws_data_role or "")
     return {
         "local": "local",

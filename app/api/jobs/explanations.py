@@ -106,7 +106,8 @@ def _waiting(job: Job, why: str | None, unmet: UnmetRequirements) -> dict[str, A
 
 def _held_until(job: Job, decisions: Sequence[KeptDecision]) -> list[datetime | None]:
     """Until when each held, newest first: until the next one, or until the job came to rest; None
-    for one that holds."""
+    for one that holds.
+    """
     later = [one.decision.decided_at for one in decisions]
     at_rest = job.ended_at or (job.paused_at if job.state is JobState.PAUSED else None)
     return [at_rest, *later][: len(decisions)]

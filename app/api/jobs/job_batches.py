@@ -40,7 +40,8 @@ _NAME = Annotated[str, Field(min_length=1, max_length=80)]
 
 class BatchFilter(BaseModel):
     """Which jobs: as the filters of the list. Without a `state` those that the command is meant
-    for: live ones for cancel, those that wait or run for pause, paused ones for resume."""
+    for: live ones for cancel, those that wait or run for pause, paused ones for resume.
+    """
 
     model_config = ConfigDict(extra="forbid")
     state: Annotated[str | None, Field(max_length=200)] = None

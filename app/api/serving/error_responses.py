@@ -98,7 +98,8 @@ def problem(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """A problem+json answer; `errors` are {field, message, kind}, with `advice` where there is one;
-    `instance` is the path asked for."""
+    `instance` is the path asked for.
+    """
     title = title or HTTPStatus(status).phrase
     document: dict[str, Any] = {
         "type": f"urn:lowtide:problem:{title.lower().replace(' ', '-')}",

@@ -80,7 +80,8 @@ class _Body:
 
     async def receive(self) -> Message:
         """The next message. Raises HTTPException 413 or 408. After the body there is no limit:
-        who asks then waits for the client to leave."""
+        who asks then waits for the client to leave.
+        """
         if self._ended:
             return await self._receive()
         earned = self._seen / self._limits.body_bytes_per_second

@@ -94,7 +94,8 @@ class ApiClient:
         self, path: str, query: Query | None = None, *, limit: int, turn: str = "cursor"
     ) -> list[Any]:
         """The first `limit` items of a list, part by part; `turn` is the parameter that takes a
-        part's `next`."""
+        part's `next`.
+        """
         items: list[Any] = []
         asked = dict(query or {})
         for _ in range(_PAGES_MAX):
@@ -132,7 +133,8 @@ class ApiClient:
 
     def upload(self, path: str, content: Iterator[bytes], size_bytes: int) -> None:
         """PUT a file of so many bytes; the time limit is for each piece, and a longer one for the
-        answer: the api checks the file first, perhaps after others."""
+        answer: the api checks the file first, perhaps after others.
+        """
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/gzip"}
         usual = self._http.timeout
         limits = (usual.connect, _CHECK_SECONDS, usual.write, usual.pool)

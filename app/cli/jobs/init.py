@@ -58,7 +58,8 @@ Name = Annotated[str | None, typer.Option("--name", "-n", metavar="NAME", help="
 @dataclass(frozen=True)
 class FolderFindings:
     """What a folder tells of its job. saves: the script takes a folder for checkpoints, or uses
-    the hooks. gpus: processes that its own starting scripts ask for on a machine; 1 unless told."""
+    the hooks. gpus: processes that its own starting scripts ask for on a machine; 1 unless told.
+    """
 
     script: str
     command: str

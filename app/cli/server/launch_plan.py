@@ -148,7 +148,6 @@ def make_launch_plan(
 
 def _resting(considered: Iterable[RankedOffer], offers: Iterable[Row], now: datetime) -> str:
     """Until when pools rest that would fit otherwise; "" where none does."""
-
     able = {item.offer.pool.key for item in considered if item.verdict.passes_by_itself}
     rests = [
         (until, str(row["cool_reason"] or "refused"))

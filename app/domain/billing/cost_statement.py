@@ -30,7 +30,8 @@ from trainer.protocol.agent_report import MachinePhase
 
 class Activity(StrEnum):
     """What money bought. `minimum_charge` bought nothing: the machine ran shorter than its cloud
-    charges at least. The last two are metered outside any machine's timeline."""
+    charges at least. The last two are metered outside any machine's timeline.
+    """
 
     USEFUL = "useful"
     REWORK = "rework"

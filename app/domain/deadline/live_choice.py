@@ -57,7 +57,8 @@ class LiveTerms:
 class LiveState:
     """A job now. prices: $ per hour, by pool as in the placement. time_left_seconds: until
     on-demand machines would be too late to have been asked for. running_in: the spot pool that it
-    runs in; start_left_seconds: until work goes on there."""
+    runs in; start_left_seconds: until work goes on there.
+    """
 
     time_left_seconds: float
     work_left_seconds: float
@@ -71,7 +72,8 @@ class LiveState:
 class LiveChoice:
     """What costs least. wait, spot, on_demand: expected $ until the end for each machine of the
     gang; inf where it is not safe or not to be had. order: pools by what they are worth, best
-    first; empty where one alone was at hand."""
+    first; empty where one alone was at hand.
+    """
 
     verdict: PlacementAction
     pool: Pool | None
@@ -96,7 +98,9 @@ class PoolPlacement(Protocol):
     """What is believed of a job's pools at one instant; `live_placement.LivePlacement`."""
 
     @property
-    def pools(self) -> tuple[Pool, ...]: ...
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools that are believed in."""
+        ...
 
     def at_hand(self) -> PoolPlacement:
         """The same with its value table, for a choice under a lock."""

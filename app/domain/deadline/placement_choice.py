@@ -327,7 +327,8 @@ class Placement:
 
     def _is_last_stretch(self, state: PolicyState, pool: int) -> bool:
         """So little is left that the tables are too coarse to tell what waiting beside a pool that
-        is up would save; measured, it saves nothing."""
+        is up would save; measured, it saves nothing.
+        """
         little = state.work_left_seconds <= LAST_STRETCH_SECONDS
         return pool >= 0 and state.seen[pool] == 1 and little
 

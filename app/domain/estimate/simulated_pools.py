@@ -64,7 +64,8 @@ _TINY: Final = 1e-12
 @dataclass(frozen=True)
 class PoolPosterior:
     """Running sums of the chances of each pair of factors, from the best to the worst; the last
-    is 1."""
+    is 1.
+    """
 
     sums: tuple[float, ...]
 

@@ -29,7 +29,8 @@ class PriceSummary:
 
 def thinned(steps: Iterable[Step], most: int = STEPS_MAX) -> list[Step]:
     """The steps by time, at most so many (three or more): where there are more, the first, the
-    lowest and the highest of each of equal spans of time. So extremes stay as they were."""
+    lowest and the highest of each of equal spans of time. So extremes stay as they were.
+    """
     ordered = _changes(sorted(steps))
     if len(ordered) <= most:
         return ordered

@@ -59,7 +59,8 @@ def job_places(
 
 def odd_place(places: Iterable[StoragePlace]) -> str | None:
     """The address of a place that no policy can name as it is: policies have wildcards and
-    variables of their own."""
+    variables of their own.
+    """
     for one in places:
         if _PLAIN.fullmatch(one.folder) is None or "//" in one.folder:
             return f"{one.service}://{one.bucket}/{one.folder}"

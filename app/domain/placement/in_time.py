@@ -20,7 +20,8 @@ from app.domain.units.durations import MINUTE_SECONDS, exact_duration
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
     """seconds: until the deadline, less what a start takes. work_seconds: what is left to do, on a
-    machine of the kind told_for."""
+    machine of the kind told_for.
+    """
 
     seconds: float
     work_seconds: float

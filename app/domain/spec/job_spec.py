@@ -211,7 +211,8 @@ class JobSpec(SpecModel):
 
     def brought_folders(self) -> dict[str, str]:
         """What machines bring from buckets before they train: `inputs`, and a bucket that the
-        bundled trainer's `data` names."""
+        bundled trainer's `data` names.
+        """
         if self.trainer is None or "://" not in self.trainer.data:
             return dict(self.inputs)
         return {**self.inputs, TRAINING_DATA_INPUT: self.trainer.data}
@@ -219,7 +220,8 @@ class JobSpec(SpecModel):
     def trainer_config(self) -> TrainerDocument | None:
         """The bundled trainer's configuration, None for a `run`: the keys of the trainer section
         that were given, and `checkpoint_interval_seconds` ("auto" or seconds) unless the
-        checkpoints are counted in steps."""
+        checkpoints are counted in steps.
+        """
         if self.trainer is None:
             return None
         config: TrainerDocument = self.trainer.model_dump(mode="json", exclude_none=True)

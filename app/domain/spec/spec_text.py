@@ -51,7 +51,8 @@ def parse_spec_text(text: bytes, content_type: SpecTextType) -> dict[str, object
 
 def has_bad_character(text: str) -> bool:
     """Whether `text` holds NUL, another control character (not tab, newline, return) or a lone
-    surrogate: such text is refused everywhere in a spec."""
+    surrogate: such text is refused everywhere in a spec.
+    """
     return _BAD_CHARACTER.search(text) is not None
 
 

@@ -7,7 +7,8 @@ from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 
 def why_no_checkpoint(subject: str, state: JobState, *, removed: bool) -> str:
     """The sentence without its full stop. subject: the job, as the sentence begins with it;
-    removed: whether one was there and has been removed since."""
+    removed: whether one was there and has been removed since.
+    """
     if removed:
         return f"{subject} has no checkpoint any more: all of them have been removed"
     if state in TERMINAL_JOB_STATES:

@@ -11,7 +11,7 @@ from trainer.protocol.error_line import one_line
 def tried_again(
     ordinal: int, message: str, exit_code: int | None, error: str, retry: int, retries: int
 ) -> str:
-    """ "Retry 1 of 3: attempt 1 ended with exit code 1: NameError: …."
+    """As in "Retry 1 of 3: attempt 1 ended with exit code 1: NameError: …".
 
     What the job does now stands first: lists show the beginning.
 

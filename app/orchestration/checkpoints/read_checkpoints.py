@@ -42,7 +42,8 @@ def best_standing(rows: Iterable[CommittedCheckpointRow], spec: JobSpec) -> tupl
 
 def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> CheckpointManifest:
     """What the store says of a checkpoint. Raises NotFound when it is not there or damaged, and
-    ObjectStoreError when the store does not answer."""
+    ObjectStoreError when the store does not answer.
+    """
     store = _store_of(runtime, job_id)
     key = manifest_key(fence, step)
     try:

@@ -25,7 +25,8 @@ def check_storage_grants(
     probe_id: UUID,
 ) -> tuple[CheckResult, ...]:
     """root_uri: of checkpoints. open_with: the store at an address, with a credential's values;
-    control: with our own. probe_id: stands for a job's. Leaves nothing behind."""
+    control: with our own. probe_id: stands for a job's. Leaves nothing behind.
+    """
     service = root_uri.partition("://")[0]
     if service == "file":
         return ()

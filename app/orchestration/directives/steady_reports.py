@@ -18,7 +18,8 @@ from trainer.protocol.directive import Directive, DirectiveKind
 @dataclass(frozen=True, slots=True)
 class SteadyReport:
     """A report without facts. step, total_steps: None without progress; pace: None where the agent
-    measured none."""
+    measured none.
+    """
 
     instance_id: UUID
     session_id: str
@@ -33,7 +34,8 @@ class SteadyReport:
 
 class RememberedAgent(Protocol):
     """What the rule needs to know of an agent: what its newest report through a transaction said,
-    the number of its newest report, and what it was directed to do last."""
+    the number of its newest report, and what it was directed to do last.
+    """
 
     instance_id: UUID
     session_id: str

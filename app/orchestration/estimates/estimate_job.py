@@ -106,7 +106,8 @@ def estimate_job(
 @dataclass(frozen=True)
 class EstimateRequest:
     """A spec as a question, its earliest possible finish and its gang's scaling, as `JobEstimate`
-    has them."""
+    has them.
+    """
 
     question: EstimateInput
     earliest_seconds: float | None

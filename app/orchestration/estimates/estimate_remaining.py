@@ -83,7 +83,8 @@ class WorkLeft:
 @dataclass(frozen=True)
 class _Measured:
     """Steps after the first of each attempt, and their seconds of a full gang; here: of the live
-    attempt among them."""
+    attempt among them.
+    """
 
     steps: int
     seconds: float
@@ -349,7 +350,8 @@ def _measured(
     job: Job, spec: JobSpec, attempt: Attempt | None, newest: Contact | None
 ) -> _Measured:
     """What all attempts measured, each from its own first step on: slow to change, and so is what
-    rests on it."""
+    rests on it.
+    """
     steps, seconds = job.trained_steps or 0, job.trained_seconds or 0.0
     here = pace_of(newest)
     if here is not None and attempt is not None:

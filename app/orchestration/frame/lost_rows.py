@@ -33,7 +33,8 @@ _UNLISTED_MAX = timedelta(seconds=UNLISTED_SECONDS_MAX)
 @dataclass(frozen=True)
 class AwaitedLists:
     """Machines may run that no row knows. until: when no list is waited for any more; None while
-    nobody hears agents."""
+    nobody hears agents.
+    """
 
     until: datetime | None
 
@@ -89,7 +90,8 @@ def awaited_lists(
 
 def lists_are_awaited(uow: UnitOfWork, now: datetime) -> bool:
     """Whether a region was not listed since the last gap, for who is told something by an agent or
-    a cloud, and so hears."""
+    a cloud, and so hears.
+    """
     since = heard_since(uow)
     if since is None or now >= since + _UNLISTED_MAX:
         return False
@@ -110,7 +112,8 @@ def _all_listed(
 
 def highest_fence(open_store: Callable[[], ObjectStore]) -> int | None:
     """The highest fence that has a record in a job's store, 0 without any; None when it cannot be
-    read now."""
+    read now.
+    """
     try:
         keys = open_store().list_keys("fences/")
         return max((fence for key in keys if (fence := parse_fence_key(key))), default=0)

@@ -20,7 +20,8 @@ _SWEEP_LOOK_SECONDS_MAX: Final = 15.0
 @dataclass(frozen=True)
 class ControllerSchedule:
     """queue: `quick` (only the database) or `cloud` (calls a provider or a store). period_seconds:
-    beat rings at least this often, so that a lost ring costs latency, not work."""
+    beat rings at least this often, so that a lost ring costs latency, not work.
+    """
 
     queue: str
     period_seconds: Callable[[Limits], float]

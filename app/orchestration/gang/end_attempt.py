@@ -253,7 +253,8 @@ def _unreliable(instance: Instance) -> bool:
 
 def _may_be_saving(aggregate: JobAggregate, instance: Instance, limits: Limits) -> bool:
     """Whether it is only out of sight: it worked on after its last answer, so it drains by itself
-    before its lease ends. Its lease, or long silence, says when it is released."""
+    before its lease ends. Its lease, or long silence, says when it is released.
+    """
     if instance.suspect or instance.state is not InstanceState.REGISTERED:
         return False
     contact = aggregate.uow.instances.contact(instance.id)

@@ -56,7 +56,8 @@ def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> boo
 
 def may_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
     """Whether a job that left spot may go back: with room, not soon after it left, and not before
-    it came to a checkpoint where spot let it come to none."""
+    it came to a checkpoint where spot let it come to none.
+    """
     if spot_is_fruitless(aggregate):
         return False
     changed_at = aggregate.job.market_changed_at

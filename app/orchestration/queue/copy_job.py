@@ -35,7 +35,8 @@ def copied_spec(uow: UnitOfWork, job: Job) -> SpecDocument:
 
 def next_names(name: str) -> list[str]:
     """Names after this one, best first: a number at its end of at most three digits is counted on,
-    else the numbers from 2 on."""
+    else the numbers from 2 on.
+    """
     numbered = _NUMBERED.fullmatch(name)
     if numbered is None:
         return name_candidates(name)

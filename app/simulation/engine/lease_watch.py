@@ -45,7 +45,8 @@ class LeaseWatch:
 
     def leased(self, work: Any) -> None:
         """A worker has taken this piece; raises InvariantError when another one still holds it, or
-        the lease is over."""
+        the lease is over.
+        """
         rows = list(_rows_of(work))
         if rows and work.lease_until <= self._clock.now():
             raise InvariantError("a lease has time for its call", f"{work}")

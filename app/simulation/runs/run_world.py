@@ -131,7 +131,8 @@ _BY_PLACE = (
 @contextmanager
 def _engine(url: str, shuffled: bool) -> Iterator[Engine]:
     """One connection. Rows are found by index, or in the order in which they happen to lie and are
-    then sorted by whatever they are joined or grouped by."""
+    then sorted by whatever they are joined or grouped by.
+    """
     order = _BY_PLACE if shuffled else _BY_INDEX
     engine = create_engine(
         url,

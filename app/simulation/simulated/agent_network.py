@@ -125,7 +125,8 @@ class AgentNetwork:
 
     def exchange_now(self) -> bool:
         """Let every process exchange; whether all that was answered is written, and what each
-        remembers is what the rows say."""
+        remembers is what the rows say.
+        """
         written = [process.exchange_now() for process in self.processes if process.up]
         return all(written)
 

@@ -127,7 +127,8 @@ class ControllerRunner:
         leases: LeaseWatch,
     ) -> None:
         """deaf: which writes a controller does not notice, because they only make it due later; it
-        is asked again when it is due."""
+        is asked again when it is due.
+        """
         self.late = LateFaults()
         self.runs: dict[str, int] = {}
         self._runtime = runtime
@@ -323,7 +324,8 @@ class ControllerRunner:
 
     def _begin_waiting(self, piece: _Piece, late: list[float]) -> float:
         """Extra seconds before the next phase. The controller runs again meanwhile if they are
-        many: a hanging call holds one thread, and the rows only as long as their lease."""
+        many: a hanging call holds one thread, and the rows only as long as their lease.
+        """
         extra = late.pop(0) if late else 0.0
         piece.counted = extra == 0.0
         piece.station.running += int(piece.counted)

@@ -196,7 +196,8 @@ class SweepRepository:
 
     def skip_versions(self, floor: int) -> list[UUID]:
         """Let every live job count its changes on from `floor`; from 1,000,000 higher, or less
-        near the end of its column, where it is there already. The jobs that had no room left."""
+        near the end of its column, where it is there already. The jobs that had no room left.
+        """
         table, count = tables.jobs, tables.jobs.c.version
         # Locked in their order first, as by every transaction that changes several.
         locking = select(table.c.id).where(_LIVE_JOB).order_by(table.c.id)

@@ -88,7 +88,8 @@ class AttemptRepository:
 
     def start_ups(self, work_digest: str) -> list[tuple[UUID, float]]:
         """(job, seconds from its process's start to the end of its first step) of ended attempts
-        of this work that were measured; the newest first, bounded."""
+        of this work that were measured; the newest first, bounded.
+        """
         found = self._session.rows(_START_UPS, {"of_work": work_digest})
         return [(row[0], row[1]) for row in found]
 

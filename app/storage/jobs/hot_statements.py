@@ -109,7 +109,8 @@ class HotStatements:
 
     async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Rows; tried once more when the connection had gone, as after a restart of the server, or
-        keeps a statement prepared whose columns a migration has changed."""
+        keeps a statement prepared whose columns a migration has changed.
+        """
         for last_try in (False, True):
             async with self._pool.connection() as connection:
                 try:

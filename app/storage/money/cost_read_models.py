@@ -45,7 +45,8 @@ class CostReports:
         project_id: UUID | None = None,
     ) -> PeriodCosts:
         """Costs of whole UTC days, both included. Raises InvalidValue for a reversed period or a
-        missing label."""
+        missing label.
+        """
         with self._snapshot() as session:
             return period_costs(session, ReportPeriod(from_day, to_day, project_id), group, label)
 
@@ -53,7 +54,8 @@ class CostReports:
         self, from_day: date, to_day: date, *, project_id: UUID | None = None
     ) -> list[CostLine]:
         """The same money line by line, by day, project, job and machine: the sum is that of
-        `period_costs`. Raises InvalidValue for a reversed period, or too many lines."""
+        `period_costs`. Raises InvalidValue for a reversed period, or too many lines.
+        """
         with self._snapshot() as session:
             return cost_lines(session, ReportPeriod(from_day, to_day, project_id))
 
@@ -65,7 +67,8 @@ class CostReports:
         project_id: UUID | None = None,
     ) -> Verification:
         """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
-        job, else of a project, else of the deployment, machines that no row knows included."""
+        job, else of a project, else of the deployment, machines that no row knows included.
+        """
         with self._snapshot() as session:
             return verify(session, invoices, VerificationScope(job_id, project_id))
 

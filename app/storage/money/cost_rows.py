@@ -161,7 +161,8 @@ def books_check(
     difference_microusd: int,
 ) -> BooksCheck:
     """The check of a report; booked: amount and entries of all of it, since: of what was booked
-    after `checked_at`."""
+    after `checked_at`.
+    """
     if checked_at is None:
         since = booked
     return BooksCheck(

@@ -212,7 +212,8 @@ def instance_costs(
     reach: Mapping[int, AttemptReach],
 ) -> InstanceCosts:
     """The job's booked cells of one machine, over the usage that the bill gives them; without a
-    job, those that nobody pays."""
+    job, those that nobody pays.
+    """
     until = machine.booked_until_at
     if until is None or instance.launched_at is None:
         return InstanceCosts(instance.id, ())

@@ -103,13 +103,15 @@ class LedgerAuditStore:
 
     def committed_until(self, now: datetime) -> datetime:
         """The latest instant, `now` at most, by which whatever was booked is committed: an open
-        transaction may still commit what it books at any time since its own start."""
+        transaction may still commit what it books at any time since its own start.
+        """
         age = self._session.execute(_OLDEST_OPEN).scalar_one()
         return now if age is None else now - max(age, timedelta()) - _TICK
 
     def compare(self, after_id: UUID | None, limit: int, now: datetime) -> list[UUID]:
         """Compare the next machines by id and keep the differences found, in place of those found
-        before; the machines compared, fewer than `limit` at the end."""
+        before; the machines compared, fewer than `limit` at the end.
+        """
         instances = tables.instances.c
         statement = (
             select(instances.id)

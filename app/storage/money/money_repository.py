@@ -238,7 +238,8 @@ class MoneyRepository:
 
     def _add_to_rollup(self, rows: Sequence[LedgerRow]) -> None:
         """One row per machine, day, payer, component and kind; always in the same order of
-        locking."""
+        locking.
+        """
         sums: dict[tuple[UUID, str], RollupRow] = {}
         for row in rows:
             day = row["usage_hour_at"].date()

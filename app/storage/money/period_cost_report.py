@@ -126,7 +126,8 @@ def period_costs(
 def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
     """One look at the period's rows gives two kinds of sums: (has a job?, key, name, component,
     amount) where `is_group`, else (day, status, amount, entries, jobs that may have booked
-    something since `checked_at`)."""
+    something since `checked_at`).
+    """
     instances = tables.instances.c
     status = case(
         (instances.cost_final_at.is_not(None), literal(CostStatus.FINAL.value)),
@@ -214,7 +215,8 @@ def _rows(cells: Iterable[Any]) -> tuple[PeriodRow, ...]:
 
 def _by_day_and_status(sums: Iterable[Any]) -> tuple[dict[date, int], dict[CostStatus, int]]:
     """Every day of the period that has a cost, in order; and how firm the period's money is, by the
-    state of the machine it was spent on."""
+    state of the machine it was spent on.
+    """
     by_day: dict[date, int] = defaultdict(int)
     known = (CostStatus.ACCRUING, CostStatus.PROVISIONAL, CostStatus.FINAL)
     by_status = dict.fromkeys(known, 0)
@@ -250,7 +252,8 @@ def _booked_since(
 @cache
 def _books(one_project: bool) -> Select[Any]:
     """What the rollup has more than the ledger in the period; and machines, of the project if one
-    is asked for, that no price or rule is known for."""
+    is asked for, that no price or rule is known for.
+    """
     found, instances = books_differences.c, tables.instances.c
     difference = (
         select(func.sum(found.rolled_up_microusd - found.booked_microusd))

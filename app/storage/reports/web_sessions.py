@@ -34,7 +34,8 @@ class WebSessions:
 
     def begin(self, id_hash: str, key_id: UUID, now: datetime, expires_at: datetime) -> None:
         """Keep it. Every new row removes up to a hundred old ones, so that the table stays small
-        without anybody who looks after it."""
+        without anybody who looks after it.
+        """
         old = (
             select(_SESSIONS.c.id_hash)
             .where(_SESSIONS.c.expires_at <= now)

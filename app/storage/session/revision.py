@@ -82,7 +82,8 @@ def fingerprint_of(revision: str) -> str | None:
 
 def found_schema(url: str) -> FoundSchema:
     """What is in a database (`postgresql+psycopg://…`); nothing when it does not answer, which the
-    migration will say better."""
+    migration will say better.
+    """
     driver_url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     try:
         with psycopg.connect(driver_url, connect_timeout=_CONNECT_TIMEOUT_SECONDS) as connection:

@@ -69,7 +69,8 @@ class CostShare:
 class Steps:
     """How far the job is. `percent` is None while the total is not known; doing: what it does
     before its first step, "" after it; end: when the work is done, None while that is not known;
-    of_gang: which machines of several the step is of, "" where all are there."""
+    of_gang: which machines of several the step is of, "" where all are there.
+    """
 
     step: int
     total_steps: int | None

@@ -141,7 +141,8 @@ def test_it_is_renewed_before_a_cut_off_machine_could_need_it(
     api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
 ) -> None:
     """Of an hour, an hour less (lease + drain + 15 minutes) is used before it is renewed: a machine
-    that is cut off right after an answer still holds 2,880 s, and its lease is over in 1,800."""
+    that is cut off right after an answer still holds 2,880 s, and its lease is over in 1,800.
+    """
     agent = working(api, make_gang(engine, runtime))
     first = await_grant(agent)
     assert granted(agent, grant=first.grant, seconds_left=ALL + 1) == []

@@ -39,7 +39,8 @@ SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
 @dataclass
 class PeopleApi:
     """A served api. `client` carries the key of the project `admin`, and fails the test at any
-    answer that is otherwise than /openapi.json says."""
+    answer that is otherwise than /openapi.json says.
+    """
 
     url: str
     app: FastAPI

@@ -90,7 +90,8 @@ class AwsMachines:
 
 class GceMachines:
     """Compute Engine as a host. store: variables that name object stores, and keys for one that
-    the machines' own service account does not open."""
+    the machines' own service account does not open.
+    """
 
     def __init__(self, fake: FakeGce, store: dict[str, str]) -> None:
         self._fake = fake

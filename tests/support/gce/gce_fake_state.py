@@ -159,7 +159,8 @@ class Operation:
 
 def matches(document: dict[str, Any], filter_text: str) -> bool:
     """The part of the filter language that is used: `eq` with a whole-field regular expression
-    alone, or terms with `=`, `>`, `:*` joined by AND and OR in parentheses."""
+    alone, or terms with `=`, `>`, `:*` joined by AND and OR in parentheses.
+    """
     text = filter_text.strip()
     if not text:
         return True

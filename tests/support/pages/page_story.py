@@ -128,7 +128,8 @@ class PageStory(MoneyStory):
 
     def put_back(self, job_id: UUID) -> None:
         """The moment before the third machine of `interrupted_run` reports: it was asked for in
-        place of the second, and its cloud has started it."""
+        place of the second, and its cloud has started it.
+        """
         launch = Launch(
             id=self.entropy.new_id(), job_id=job_id, provider="local", client_token="replacement",
             count=1, min_count=1, market=Market.SPOT, bids=[], params_digest="d",

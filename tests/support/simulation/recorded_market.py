@@ -37,7 +37,8 @@ _LONG_BEFORE_US = 72 * 3600 * MICROSECONDS
 @dataclass(frozen=True)
 class Rented:
     """One machine that trained. pool: an index of the window, -1 for on-demand; hours from the
-    window's beginning."""
+    window's beginning.
+    """
 
     pool: int
     begin_hours: float

@@ -1,5 +1,6 @@
 """A gate before a store on loopback, at which answers stop: nothing is closed or refused, which is
-how a bucket hangs."""
+how a bucket hangs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _PIECE = 1 << 16
 
 class SilentGate:
     """Carries connections to ``port`` of this machine until ``silence``. ``is_silent`` is set once
-    an answer was kept back."""
+    an answer was kept back.
+    """
 
     def __init__(self, port: int) -> None:
         self._target = port

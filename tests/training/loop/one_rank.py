@@ -82,7 +82,8 @@ def train_here(
     watch: Callable[[RankTrainer], OnStep] | None = None,
 ) -> Result:
     """``stop_after``: the step after which a drain is asked for, so that one more is made.
-    ``watch`` is given the run and returns what is called after every step."""
+    ``watch`` is given the run and returns what is called after every step.
+    """
     environment = read_rank_environment({}, folder, fresh=True)
     stop = StopRequest()
     progress = StopsAfter(environment.progress_file, stop, stop_after)

@@ -191,5 +191,6 @@ def test_nothing_to_save_does_not_wait_for_the_others(tmp_path: Path) -> None:
 
 def limit_file_size(pid: int, size_bytes: int) -> None:
     """From now on the process cannot write beyond so many bytes of a file; SIGXFSZ is ignored by
-    Python, so it sees an error. Source: prlimit(2)."""
+    Python, so it sees an error. Source: prlimit(2).
+    """
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size_bytes, size_bytes))

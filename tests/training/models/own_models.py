@@ -13,7 +13,8 @@ from trainer.training.models.small import cnn
 
 class Stack(nn.Module):
     """``depth`` blocks with a norm and dropout, as memory-saving techniques meet them; ``plain``
-    ones have neither, so that any number of ranks computes the same."""
+    ones have neither, so that any number of ranks computes the same.
+    """
 
     def __init__(
         self,
@@ -109,7 +110,8 @@ class Failing(Stack):
 class Hungry(Stack):
     """Runs out of memory with more than ``most`` samples at once, ``recomputed_most`` when its
     blocks are recomputed: at the end of the forward pass, in the ``middle`` of it or on the way
-    ``back``. Of several ranks only ``on_rank`` is short."""
+    ``back``. Of several ranks only ``on_rank`` is short.
+    """
 
     def __init__(
         self,
@@ -154,7 +156,8 @@ class Hungry(Stack):
 
 class Moving(Stack):
     """Keeps more than its state dict says: a buffer that is not persistent and follows the data,
-    and an extra state, ``dict`` or ``tensor``, that grows. Both change what is computed."""
+    and an extra state, ``dict`` or ``tensor``, that grows. Both change what is computed.
+    """
 
     def __init__(
         self,

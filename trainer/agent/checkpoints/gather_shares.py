@@ -148,7 +148,8 @@ def _record_of(
     store: StorageRoot, order: ShareOrder, machine: int, present: set[str]
 ) -> ShareRecord | None:
     """The record that suffices for the order. Raises ShareLost and PlaceTaken for one that says
-    that there is none."""
+    that there is none.
+    """
     keys = [record_key(order, machine)]
     if order.leave_out:
         keys.append(record_key(order, machine, required_only=True))

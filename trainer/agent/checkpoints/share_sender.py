@@ -291,7 +291,8 @@ class ShareSender:
 
     def _is_pressing(self) -> bool:
         """Whether an order is open, or there is something newer to ask for. Called with the lock
-        held."""
+        held.
+        """
         newest = self._asked.save if self._asked is not None else 0
         return self._asked != self._answered or self._newest_save > newest
 

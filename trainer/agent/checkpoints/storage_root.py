@@ -81,7 +81,8 @@ class StorageRoot:
         self, uri: str, make_folder: bool = True, access: StorageAccess | None = None
     ) -> None:
         """make_folder: a folder that is not there is made; else it counts as empty. access: the
-        credentials that the control plane gives."""
+        credentials that the control plane gives.
+        """
         import obstore
         from obstore import exceptions, store
 

@@ -62,7 +62,8 @@ class _Input:
 
 class InputFolders:
     """Brings the inputs of one attempt. open_store: where the job keeps its checkpoints. open_at:
-    the store of an input, which makes no folder."""
+    the store of an input, which makes no folder.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,8 @@ _FORMAT = "--format=csv,noheader,nounits"
 @dataclass(frozen=True)
 class GpuHealth:
     """One GPU as nvidia-smi shows it. uncorrected_errors: since the driver started; None if the
-    GPU does not count them."""
+    GPU does not count them.
+    """
 
     index: int
     uuid: str

@@ -77,7 +77,8 @@ class ControlPlaneClient:
 
     def report(self, report: AgentReport) -> ReportReply:
         """Raises CredentialRevoked, NotAMember, TooEarly, ProtocolRefused,
-        ControlPlaneUnreachable."""
+        ControlPlaneUnreachable.
+        """
         status, body = self._call("POST", "/agent/v1/reports", _json(encode(report)))
         if status == 425:
             raise TooEarly

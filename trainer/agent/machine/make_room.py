@@ -98,7 +98,8 @@ def make_room(device: int, removable: Removable, own_log: int | None) -> Iterato
 
 def replaced_checkpoints(folder: Path, committed_step: int | None) -> list[Path]:
     """Complete checkpoints that may go, oldest first: neither the newest nor the newest committed
-    one."""
+    one.
+    """
     try:
         names = [entry.name for entry in os.scandir(folder) if _COMPLETE.match(entry.name)]
     except OSError:

@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 def place_script_modules(folder: Path) -> None:
     """Makes both importable from `folder`. Plain copies: the script's Python may be another one,
-    in a container too."""
+    in a container too.
+    """
     for name in ("hooks", "callbacks"):
         placed = folder / f"lowtide_{name}"
         placed.mkdir(parents=True, exist_ok=True)

@@ -331,7 +331,8 @@ def end_data(
     pace: Pace | None = None,
 ) -> dict[str, Any]:
     """The data of a `trainer_ended` fact. unsent: what was saved here and did not get away. pace:
-    what was measured of the trainer's steps."""
+    what was measured of the trainer's steps.
+    """
     return {
         **({"unsent_step": unsent.step} if unsent is not None else {}),
         **({"pace": encode(pace)} if pace is not None else {}),

@@ -154,7 +154,8 @@ class CheckpointReady:
 @dataclass(frozen=True)
 class CheckpointPublished:
     """Its manifest is in the object store: committed. sent_bytes: what this machine uploaded of it,
-    where other machines uploaded the rest."""
+    where other machines uploaded the rest.
+    """
 
     fence: int
     checkpoint: LocalCheckpoint

@@ -20,7 +20,8 @@ _CUT = (
 
 def wanted(context: StepContext, work: Work) -> bool:
     """Whether they are to be saved now: the trainer finished, and rank 0's final checkpoint is in
-    the store."""
+    the store.
+    """
     finished = work.end is not None and work.end.outcome is TrainerOutcome.FINISHED
     safe = work.final_committed or not work.publishes
     untold = not (work.saving_outputs or work.outputs_told)

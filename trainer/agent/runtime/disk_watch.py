@@ -40,7 +40,8 @@ class DiskWatch:
     ) -> None:
         """folders: what to look at. removable: what may go now, None without an attempt. say: tells
         a person what was removed. keep_state: writes what found no room before. own_log: descriptor
-        of the agent's own log."""
+        of the agent's own log.
+        """
         self._folders = folders
         self._removable = removable
         self._observe = observe

@@ -81,7 +81,8 @@ class MachineRuntime:
         register_again: Callable[[], Registered] | None = None,
     ) -> None:
         """`tools` is given `observe` and answers what preparations need. register_again: as
-        `ReportLoop` takes it."""
+        `ReportLoop` takes it.
+        """
         self._observations: queue.Queue[Observation] = queue.Queue(QUEUE_MAX)
         self._tools = tools(self.observe)
         self._state = state

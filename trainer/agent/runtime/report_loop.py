@@ -83,7 +83,8 @@ class ReportLoop:
         take_storage: Callable[[tuple[StorageGrant, ...], float], None] = lambda *_: None,
     ) -> None:
         """register_again: one try, for a machine whose row is lost; raises as `register` of the
-        client does. take_storage: given what an answer brings, and when its report was sent."""
+        client does. take_storage: given what an answer brings, and when its report was sent.
+        """
         self._take_storage = take_storage
         self._client = client
         self._register_again = register_again

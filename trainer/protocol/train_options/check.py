@@ -24,7 +24,8 @@ _NAME_MOST = 128
 
 def checked(option: Option, value: object) -> Any:
     """``value`` as the option's type has it (a list becomes a tuple, a whole number a float where
-    a number is meant). Raises ``OptionError``."""
+    a number is meant). Raises ``OptionError``.
+    """
     shape = option.shape
     if (value is None and shape.optional) or (isinstance(value, str) and value in shape.words):
         return value

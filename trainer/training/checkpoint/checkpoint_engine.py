@@ -36,7 +36,8 @@ _WRITING_PART = 0.75
 @dataclass(frozen=True)
 class InFlight:
     """A save on its way. ``left_seconds``, ``whole_seconds``: until it is durable from now on, and
-    from its beginning; predicted from the save before, or from what was written so far."""
+    from its beginning; predicted from the save before, or from what was written so far.
+    """
 
     step: int
     left_seconds: float

@@ -30,7 +30,8 @@ _COMPLETE = re.compile(r"^step-(\d{12})$")
 @dataclass(frozen=True)
 class KeepRule:
     """What is kept of the checkpoints that this process wrote: the newest ones, and every
-    ``every``-th beside them (0: none). The best one is kept too where it is marked."""
+    ``every``-th beside them (0: none). The best one is kept too where it is marked.
+    """
 
     newest: int = 2
     every: int = 0
@@ -50,7 +51,8 @@ class CheckpointFolder:
 
     def sweep(self, besides: Path | None = None) -> None:
         """Creates the folder and removes what killed processes left half-written in it, or what a
-        rank was still writing of a checkpoint that another one had given up."""
+        rank was still writing of a checkpoint that another one had given up.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob("step-*.tmp-*"):
             if path != besides:
@@ -118,7 +120,8 @@ class CheckpointFolder:
 
     def _remove(self, path: Path) -> None:
         """Under another name first: a complete one never holds only a part of its files, not even
-        for whoever looks on or after a death half-way (the next attempt sweeps it up)."""
+        for whoever looks on or after a death half-way (the next attempt sweeps it up).
+        """
         self._count_removed += 1
         gone = path.with_name(f"{path.name}.tmp-gone-{self._count_removed}")
         try:

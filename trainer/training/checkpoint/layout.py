@@ -51,7 +51,8 @@ def state_of(trees: Mapping[str, Any], own: Tensors, uncut: Collection[str] = ()
 @dataclass(frozen=True)
 class Layout:
     """``names`` and ``images`` of the files of writer ``part`` of ``parts``; what ``fits`` is put
-    into the same places."""
+    into the same places.
+    """
 
     names: tuple[str, ...]
     images: tuple[FileImage, ...]
@@ -77,7 +78,8 @@ class Layout:
 
 def lay_out(state: State, part: int, parts: int) -> Layout:
     """Which files this rank writes. Small groups are not shared: what lies whole is easier to use;
-    the first rank writes them."""
+    the first rank writes them.
+    """
     files: dict[str, list[TensorSlice]] = {}
     groups, last = [], list(state.groups)[-1]
     for group, tensors in state.groups.items():

@@ -80,7 +80,8 @@ class Saved:
 @dataclass(frozen=True)
 class WriteJob:
     """What is to be written, and where. ``hurried``: training waits for it, and the bytes are read
-    again at once."""
+    again at once.
+    """
 
     header: dict[str, Any]
     document: Mapping[str, Any]
@@ -171,7 +172,8 @@ class Writing:
         self, name: str, content: Any, size: int, hashing: ContentHash, chunks: list[str]
     ) -> Iterator[None]:
         """One file, and its hashes into ``chunks``: beside the writing where training waits, else
-        before it, on the same core."""
+        before it, on the same core.
+        """
         path = self.order.temporary / name
         if self.order.hurried:
             with ThreadPoolExecutor(1, "checkpoint-hash") as beside:

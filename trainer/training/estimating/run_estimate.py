@@ -35,7 +35,8 @@ _CNN_TRAFFIC_OF_KEPT = CNN_PASSES / 2
 @dataclass(frozen=True)
 class EstimateReport:
     """Everything that is printed. ``measured`` is on this machine, ``here`` what was expected of
-    its GPU; both None without a calibration."""
+    its GPU; both None without a calibration.
+    """
 
     config: TrainConfig
     work: RunFigures

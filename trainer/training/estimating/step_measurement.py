@@ -20,7 +20,8 @@ WARMUP_STEPS = 3
 @dataclass(frozen=True)
 class StepMeasurement:
     """What was measured. name: of the device. peak_bytes: of the GPU's memory, None on a CPU.
-    micro_batch: samples at once, which may be fewer than were asked for."""
+    micro_batch: samples at once, which may be fewer than were asked for.
+    """
 
     device: torch.device
     name: str

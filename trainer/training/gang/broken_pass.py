@@ -13,7 +13,8 @@ import torch
 
 def forget_pass(model: Any) -> None:
     """Makes ``model``, the outermost sharded module, ready for its next forward pass. Gradients of
-    the pass are worth nothing."""
+    the pass are worth nothing.
+    """
     if hasattr(model, "reset_iter_state"):
         model.reset_iter_state()
     else:

@@ -35,7 +35,8 @@ class DataWait:
 
     def lacks(self) -> bool:
         """At the end of a step: whether this rank's samples of the next one have yet to come. To
-        be summed over the ranks and handed to ``told``."""
+        be summed over the ranks and handed to ``told``.
+        """
         if not self._tells:
             return False
         with self._ledger.spending(Bucket.DATA_WAIT):
@@ -60,7 +61,8 @@ class DataWait:
 
     def part(self, name: str, stop_asked: StopAsked) -> Iterator[MicroBatch]:
         """This rank's share of a part, for scoring. Raises ``StopAgreed``, on all ranks: a stop is
-        agreed on before each batch, and whenever one is late."""
+        agreed on before each batch, and whenever one is late.
+        """
         mine: MicroBatch | None = None
         ended = False
         tries = self._loader.tries(name)

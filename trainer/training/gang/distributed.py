@@ -140,7 +140,8 @@ class PeerWatch:
 
 def lost_a_peer() -> bool:
     """Whether an error of this rank comes from another rank's end. Not a collective; takes up to
-    ``GONE_SECONDS``."""
+    ``GONE_SECONDS``.
+    """
     return any(watch.finds_one_gone() for watch in _WATCHES)
 
 

@@ -47,13 +47,15 @@ class ShardedPasses:
 
     def begin(self, last: bool) -> None:
         """Before each pass of a step. Gradients travel in the last one; where a pass may have to be
-        forgotten in each, because what is kept between passes cannot be."""
+        forgotten in each, because what is kept between passes cannot be.
+        """
         self._model.set_requires_gradient_sync(last or self._retries)
         self._exchanges.begin()
 
     def make_up(self, run_pass: Callable[[], object]) -> None:
         """After ``begin`` and a pass that was broken off: takes part in what is left of it, for the
-        other ranks' sake, with a pass of any size. Its gradients are worth nothing."""
+        other ranks' sake, with a pass of any size. Its gradients are worth nothing.
+        """
         forget_pass(self._model)
         self._exchanges.begin(left_out=self._exchanges.done)
         run_pass()
@@ -110,6 +112,7 @@ class Gathering(_Exchange):
     def __call__(
         self, output_tensor: Tensor, input_tensor: Tensor, group: object, async_op: bool = False
     ) -> Any:
+        """Fill ``output_tensor``; the work to wait for, or None with zeros if it is left out."""
         return self._exchanges.run(
             lambda: _GATHER(output_tensor, input_tensor, group, async_op),
             output_tensor,
@@ -127,6 +130,7 @@ class Scattering(_Exchange):
         op: object,
         async_op: bool = False,
     ) -> Any:
+        """Fill ``output_tensor``; the work to wait for, or None with zeros if it is left out."""
         return self._exchanges.run(
             lambda: _SCATTER(output_tensor, input_tensor, op, group, async_op),
             output_tensor,

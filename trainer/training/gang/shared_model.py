@@ -87,7 +87,8 @@ class SharedModel:
 
     def _require_all_used(self) -> None:
         """DistributedDataParallel never ends a step of which a parameter got no gradient: the next
-        one fails, or never begins. Raises ``ConfigError``."""
+        one fails, or never begins. Raises ``ConfigError``.
+        """
         for name, parameter in self._must_be_used:
             if parameter.grad is None:
                 unused = sum(each.grad is None for _, each in self._must_be_used)

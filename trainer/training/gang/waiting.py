@@ -23,7 +23,8 @@ EVENTS_MOST = 64
 
 class Waits:
     """The waiting of one rank, between ``begin`` and ``end``. A begin without its end, as an error
-    leaves it, is forgotten."""
+    leaves it, is forgotten.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._uses_events = device.type == "cuda"

@@ -43,7 +43,8 @@ def compiled(call: Callable[..., Any], config: TrainConfig) -> Callable[..., Any
 
 def compiled_code() -> Tensor | None:
     """What was compiled in this process, to be saved with a checkpoint; None if nothing is worth
-    it. One axis of bytes, on the CPU."""
+    it. One axis of bytes, on the CPU.
+    """
     saved = torch.compiler.save_cache_artifacts()
     if saved is None or not 0 < len(saved[0]) <= CACHE_BYTES_MOST:
         return None

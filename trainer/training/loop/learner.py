@@ -134,7 +134,8 @@ class Learner:
 
     def score(self, batches: Iterable[MicroBatch], samples: int) -> dict[str, float]:
         """Accuracy and mean loss over the ``samples`` of all ranks, of equally many ``batches`` on
-        each; what these raise ends it."""
+        each; what these raise ends it.
+        """
         correct = torch.zeros((), dtype=torch.float64, device=self.gang.device)
         loss_sum = torch.zeros_like(correct)
         self.gang.share_buffers(self.model)
@@ -182,7 +183,8 @@ class Learner:
 
     def own_state(self) -> dict[str, Any]:
         """What this rank has besides; {} for nothing. Of buffers that are alike at the start of
-        each step the first rank's are enough."""
+        each step the first rank's are enough.
+        """
         weights, rank = self.model.state_dict(), self.gang.rank
         return module_state.own_state(self.model, weights, rank, apart=self.shared.sharded)
 

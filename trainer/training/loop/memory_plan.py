@@ -46,7 +46,8 @@ class MemoryPlan:
     ) -> MemoryPlan | None:
         """The next thing to try: half the samples at once, as often as that goes; then activations
         are computed again, and the samples begin where the configuration has them. None: nothing
-        is left."""
+        is left.
+        """
         half = math.ceil(self.micro_batch(config, world_size) / 2)
         halved = replace(self, micro_batch_most=half)
         if halved.accumulation(config, world_size) > self.accumulation(config, world_size):

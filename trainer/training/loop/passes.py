@@ -46,7 +46,8 @@ class Passes:
         least: int,
     ) -> None:
         """``optimizer`` is only looked at, to explain a lack of memory. ``least``: samples that a
-        pass needs at least."""
+        pass needs at least.
+        """
         self._config = config
         self._gang = gang
         self._data = data
@@ -67,7 +68,8 @@ class Passes:
         self, micro_batches: list[MicroBatch], stop_asked: StopAsked = never
     ) -> tuple[Tensor | None, str]:
         """The summed loss; or None, and why memory was short if it was. Both alike on all ranks
-        where ``on_oom`` is adapt."""
+        where ``on_oom`` is adapt.
+        """
         total: Tensor | None = None
         self._shared.begin_step()
         for number, batch in enumerate(micro_batches, start=1):

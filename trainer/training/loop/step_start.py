@@ -16,7 +16,8 @@ from trainer.training.loop import module_state, randomness
 
 class StepStart:
     """Random state, buffers and extra states as they were when this was made; gradients are the
-    caller's."""
+    caller's.
+    """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         self._model = model

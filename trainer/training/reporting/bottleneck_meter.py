@@ -15,7 +15,8 @@ _SAVING = (Bucket.CHECKPOINT_STALL, Bucket.CHECKPOINT_INFLATION)
 
 class BottleneckMeter:
     """What the ledger counted since the window began; start-up, scoring and the end are left out
-    of the shares."""
+    of the shares.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

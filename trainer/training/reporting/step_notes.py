@@ -26,7 +26,8 @@ from trainer.training.training_errors import LossNotFiniteError
 @dataclass
 class _Step:
     """A finished step: ``number`` counts from 1, ``started`` is of the clock ``perf_counter``.
-    ``ready`` is None where ``loss`` can be read."""
+    ``ready`` is None where ``loss`` can be read.
+    """
 
     number: int
     loss: Tensor
@@ -42,7 +43,8 @@ class _Step:
 
 class StepNotes:
     """Of one rank, used alike on all: ``take`` after each step, then ``write`` with what the ranks
-    summed. ``further`` gives more numbers for the line of a step that took so many seconds."""
+    summed. ``further`` gives more numbers for the line of a step that took so many seconds.
+    """
 
     def __init__(
         self,

@@ -15,7 +15,8 @@ NEARLY_DONE = 0.1
 class LastSave:
     """The last save of an attempt, at ``step``, while ``flights`` are on their way: each rank's
     part of one. ``whole_seconds``: what a save takes; ``seconds_left``: until the machine's end;
-    None for what nobody knows."""
+    None for what nobody knows.
+    """
 
     step: int
     final: bool

@@ -33,7 +33,8 @@ _ALWAYS_THERE = ("weights", "training_state")
 class LoadedCheckpoint:
     """A verified checkpoint. ``weights`` are views of the files, ``training_state`` is a copy;
     ``random`` is this rank's random state, None when another number of ranks was training;
-    ``own`` what the rank had besides (``module_state.py``), as far as anybody can go on with it."""
+    ``own`` what the rank had besides (``module_state.py``), as far as anybody can go on with it.
+    """
 
     manifest: dict[str, Any]
     weights: dict[str, Any]

@@ -195,7 +195,8 @@ class Saving:
 
     def _alike(self, trees: Trees) -> Trees:
         """With the first rank's compiled code: each has its own, as large as it happens to be, and
-        parts of a state are cut alike only where it is alike."""
+        parts of a state are cut alike only where it is alike.
+        """
         if not self._compiles:
             return trees
         state = dict(trees[STATE])

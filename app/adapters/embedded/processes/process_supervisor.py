@@ -131,7 +131,8 @@ class ProcessSupervisor:
 
     def mention(self, text: str) -> None:
         """Print a line about something that went as it should; its log alone gets it where
-        nothing is printed before `announce`."""
+        nothing is printed before `announce`.
+        """
         if self._is_announced:
             self.say(text)
             return

@@ -92,7 +92,8 @@ def _reason(error: OSError) -> str:
 @dataclass(frozen=True, slots=True)
 class LockHolder:
     """Who holds the folder: its pid, whether it starts programs (`up`) or only stops them
-    (`down`), and for how long it has held it."""
+    (`down`), and for how long it has held it.
+    """
 
     pid: int
     starts: bool
@@ -131,7 +132,8 @@ def up_lock(state_dir: Path, *, starts: bool = True) -> Iterator[None]:
 
 def lock_holder(state_dir: Path) -> LockHolder | None:
     """The `up` or `down` that holds the folder; None when no live one does, or its pid could not
-    be written down. Takes no lock, so that it is in nobody's way."""
+    be written down. Takes no lock, so that it is in nobody's way.
+    """
     path = state_dir / _UP_LOCK
     try:
         pid, token, *purpose = path.read_text("ascii").splitlines()

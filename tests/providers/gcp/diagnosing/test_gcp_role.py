@@ -278,7 +278,8 @@ def test_the_files_are_sorted_and_what_ends_things_is_bound_to_our_names() -> No
 
 def test_what_changes_a_machine_can_be_bound_to_our_names_too() -> None:
     """With `bind_names`: of all that the account may do to what exists, but for placement policies,
-    nothing is left without the condition on names."""
+    nothing is left without the condition on names.
+    """
     text = (_DEPLOY / "main.tf").read_text("utf-8")
     listed = re.search(r"setting_permissions = \[(.*?)\]", text, re.DOTALL)
     assert listed is not None

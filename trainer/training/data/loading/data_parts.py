@@ -35,7 +35,8 @@ class Part(Protocol):
 
     def read_many(self, ids: Indices) -> tuple[Array, Array] | None:
         """Many samples of one shape stacked, and their labels, where that is quicker than one by
-        one; else None. Raises ``BadSampleError`` if one of them is bad."""
+        one; else None. Raises ``BadSampleError`` if one of them is bad.
+        """
         ...
 
     def name(self, index: int) -> str:

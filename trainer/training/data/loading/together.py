@@ -1,5 +1,6 @@
 """Samples in memory, read for many steps at once: for a small network a step's own reading would
-cost more than its bookkeeping in all."""
+cost more than its bookkeeping in all.
+"""
 
 from __future__ import annotations
 

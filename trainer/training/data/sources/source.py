@@ -42,7 +42,9 @@ class Source(Protocol):
     """Files below one place; ``address`` is how the user wrote it."""
 
     @property
-    def address(self) -> str: ...
+    def address(self) -> str:
+        """The folder or URL, as the user wrote it."""
+        ...
 
     @property
     def files(self) -> tuple[File, ...]:
@@ -51,7 +53,8 @@ class Source(Protocol):
 
     def read(self, path: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file. Raises ``BadSampleError`` when it is not there or too short, and
-        ``DataUnavailableError`` when a bucket does not answer."""
+        ``DataUnavailableError`` when a bucket does not answer.
+        """
         ...
 
 

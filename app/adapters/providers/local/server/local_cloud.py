@@ -224,7 +224,8 @@ class LocalCloud:
 
     def _require_possible_notice(self, machine: Machine, seconds: float | None) -> None:
         """Compute Engine's metadata says that a machine is preempted, and not when: the machine
-        counts on what it was granted at its start (docs: "Spot VMs", preemption process)."""
+        counts on what it was granted at its start (docs: "Spot VMs", preemption process).
+        """
         granted = self.settings.gce_notice_seconds
         if machine.is_gce and seconds is not None and seconds != granted:
             raise CloudRefusal(
