@@ -28,6 +28,7 @@ from app.cli.client.local_run import look_at_run
 from app.settings import Settings
 from app.storage.session.migrate import head
 from tests.support.servers.embedded import is_running, killed_at_the_end, open_folder, wait_until
+from tests.support.servers.memory_limit import memory_limit
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
 READY_SECONDS = 120.0
@@ -363,6 +364,25 @@ def test_down_clears_what_a_killed_up_left_behind(folder: Path):
         assert not is_running(cloud)
     again = lowtide("down", "--state-dir", str(state_dir))
     assert (again.returncode, again.stdout.split(".")[0]) == (0, f"Nothing runs from {state_dir}")
+
+
+@pytest.mark.full
+def test_an_api_and_then_an_up_that_the_oom_killer_kills_start_again(folder: Path):
+    with memory_limit(f"lowtide-test-{os.getpid()}") as limit, running(folder / "oom") as found:
+        key = (found.state_dir / "admin.key").read_text("ascii").strip()
+        before = found.pids()
+        limit.kill(before["api"])
+        wait_until(lambda: found.pids().get("api", before["api"]) != before["api"], "the api")
+        wait_until(lambda: found.get("/readyz")[0] == 200, "the api is ready")
+        after = found.pids()
+        assert {**after, "api": before["api"]} == before
+        limit.kill(found.process.pid)
+        assert found.process.wait(60) == -signal.SIGKILL
+        with running(found.state_dir) as second:
+            assert second.get("/api/v1/jobs", key)[0] == 200
+            assert any("stopped what an earlier run left behind" in x for x in second.lines)
+            assert [name for name, pid in after.items() if is_running(pid)] == []
+            assert set(second.pids()) == PROGRAMS
 
 
 @pytest.mark.full
