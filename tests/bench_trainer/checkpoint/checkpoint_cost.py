@@ -8,6 +8,7 @@ of as many bytes by the same thread.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -19,8 +20,13 @@ from typing import Any
 
 from tests.bench.results import Figure
 from tests.bench_trainer.around import Around
+from trainer.protocol.checkpoint_interval import (
+    DEFAULT_MEAN_SECONDS,
+    checkpoint_interval_seconds,
+)
 
 GOAL_CPU_MS = 170.0
+GOAL_OVERHEAD_PERCENT = 0.3
 
 
 @dataclass
@@ -162,7 +168,42 @@ def _figures(
         figures.append(Figure("checkpoint", f"CPU of {name} + fsync", cpu, "ms"))
         figures.append(Figure("checkpoint", f"blocked by {name}", wall, "ms"))
     figures.append(Figure("checkpoint", "blocked by ours", float(detail["blocked_ms"]), "ms"))
+    return [*figures, *_overheads(ours)]
+
+
+def _overheads(ours: list[Cost]) -> list[Figure]:
+    """What checkpoints and losses take at the automatic interval, losses being two hours apart.
+
+    Between two bounds: writing takes nothing from the steps, as beside a GPU; or all its processor
+    time, as where steps keep every core busy.
+    """
+    durable = median(one.durable for one in ours) / 1e3
+    stall = median(one.blocked for one in ours) / 1e3
+    writing = median(one.cpu - one.blocked_cpu for one in ours) / 1e3
+    figures = []
+    for name, cost, goal in (
+        ("stall alone", stall, GOAL_OVERHEAD_PERCENT),
+        ("stall and all of the writing", stall + writing, None),
+    ):
+        interval, share = _automatic_overhead(cost, durable)
+        detail = {"cost_ms": round(cost * 1e3, 1), "interval_seconds": round(interval, 1)}
+        told = f"overhead at the automatic interval, {name}"
+        figures.append(Figure("checkpoint", told, share * 100, "%", goal, True, detail))
     return figures
+
+
+def _automatic_overhead(cost_seconds: float, durable_seconds: float) -> tuple[float, float]:
+    """(interval, time over the useful time - 1) at Poisson losses, restarts not counted.
+
+    Source: the complete model of Daly 2006 (`checkpoint_interval`), without its restart.
+    """
+    from trainer.training.saving.save_schedule import AUTO_LEAST_SECONDS, AUTO_MOST_SECONDS
+
+    mean = DEFAULT_MEAN_SECONDS
+    interval = checkpoint_interval_seconds(
+        cost_seconds, durable_seconds, mean, AUTO_LEAST_SECONDS, AUTO_MOST_SECONDS
+    )
+    return interval, mean * math.expm1((interval + cost_seconds) / mean) / interval - 1
 
 
 def _restore(folder: Path, around: Around) -> list[Figure]:
