@@ -44,6 +44,8 @@ LARGE: dict[str, Any] = {
     "checkpoint_interval_steps": 3,
     "checkpoint_keep_every": 1,
     "random_crop": True,
+    # One checkpoint at a time: where steps are faster than a save, the next one comes later.
+    "step_delay_seconds": 0.5,
 }
 
 
@@ -56,11 +58,18 @@ def together(gangs: GangStarter) -> list[Machine]:
     return machines
 
 
+def _second_step(machines: list[Machine]) -> int:
+    """The step of the second checkpoint: 6, or a later one where the disk was slow."""
+    first, second, *_ = machines[0].saved_steps()
+    assert (first, machines[-1].saved_steps()[1]) == (3, second)
+    return second
+
+
 @pytest.mark.full
 def test_every_machine_writes_about_as_much(together: list[Machine]) -> None:
-    sizes = []
+    sizes, second = [], _second_step(together)
     for number, machine in enumerate(together):
-        folder = machine.checkpoint(6)
+        folder = machine.checkpoint(second)
         files = {path.name: path.stat().st_size for path in folder.iterdir()}
         sizes.append(sum(files.values()))
         assert f"weights-0000{number + 1}-of-00002.safetensors" in files
@@ -77,13 +86,14 @@ def test_going_on_is_exact_on_two_machines_and_one_and_two(
     (alone,) = gangs.start("one-machine", LARGE, resume=gather_shares(together, 3, tmp_path / "a"))
     assert alone.wait() == 0, alone.log()
     assert alone.losses() == {step: expected[step] for step in range(4, 10)}
-    resume = alone.checkpoint(6)
+    second = min(step for step in alone.saved_steps() if step > 3)
+    resume = alone.checkpoint(second)
     again = gangs.start(
         "two-again", LARGE, machines=2, ranks_each=1, resume=resume, together=True, fence=2
     )
     for machine in again:
         assert machine.wait() == 0, machine.log()
-    assert again[0].losses() == {step: expected[step] for step in range(7, 10)}
+    assert again[0].losses() == {step: expected[step] for step in range(second + 1, 10)}
     _, one = load_checkpoint(gather_shares(together, 9, tmp_path / "b"))
     _, other = load_checkpoint(gather_shares(again, 9, tmp_path / "c"))
     # Running statistics too: they are the first rank's wherever a rank's part ends.
@@ -93,15 +103,16 @@ def test_going_on_is_exact_on_two_machines_and_one_and_two(
 
 @pytest.mark.full
 def test_a_missing_or_foreign_share_is_found(tmp_path: Path, together: list[Machine]) -> None:
-    whole = gather_shares(together, 6, tmp_path / "whole")
+    second = _second_step(together)
+    whole = gather_shares(together, second, tmp_path / "whole")
     load_checkpoint(whole)
     with pytest.raises(CheckpointCorruptError, match="the share of machine 2 of 2 is missing"):
-        load_checkpoint(together[0].checkpoint(6))
+        load_checkpoint(together[0].checkpoint(second))
     name = "manifest-00002-of-00002.json"
     shutil.copy2(together[1].checkpoint(3) / name, whole / name)
     with pytest.raises(CheckpointCorruptError, match=f"{name} is a share of another checkpoint"):
         load_checkpoint(whole)
-    shutil.copy2(together[1].checkpoint(6) / name, whole / name)
+    shutil.copy2(together[1].checkpoint(second) / name, whole / name)
     (whole / "weights-00002-of-00002.safetensors").unlink()
     with pytest.raises(CheckpointCorruptError, match="weights-00002-of-00002"):
         load_checkpoint(whole)
@@ -111,9 +122,9 @@ def test_a_missing_or_foreign_share_is_found(tmp_path: Path, together: list[Mach
 def test_a_damaged_share_falls_back_to_the_checkpoint_before(
     tmp_path: Path, together: list[Machine], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "saved"
+    folder, second = tmp_path / "saved", _second_step(together)
     gather_shares(together, 3, folder)
-    damaged = gather_shares(together, 6, folder) / "training_state-00002-of-00002.safetensors"
+    damaged = gather_shares(together, second, folder) / "training_state-00002-of-00002.safetensors"
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 1
     damaged.write_bytes(content)
@@ -121,7 +132,7 @@ def test_a_damaged_share_falls_back_to_the_checkpoint_before(
     assert min(alone.losses) == 4
     said = capsys.readouterr().err
     assert "training_state-00002-of-00002.safetensors is damaged in chunk" in said
-    assert (folder / "corrupt-step-000000000006").is_dir()
+    assert (folder / f"corrupt-step-{second:012d}").is_dir()
 
 
 @pytest.mark.full

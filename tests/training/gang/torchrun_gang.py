@@ -79,6 +79,11 @@ class Machine:
     def checkpoint(self, step: int) -> Path:
         return self.folder / "checkpoints" / f"step-{step:012d}"
 
+    def saved_steps(self) -> list[int]:
+        """The steps of its checkpoints, ascending."""
+        folders = (self.folder / "checkpoints").glob("step-*")
+        return sorted(int(each.name.removeprefix("step-")) for each in folders)
+
     def log(self) -> str:
         return (self.folder / "output.log").read_text()
 
