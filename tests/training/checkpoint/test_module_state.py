@@ -144,10 +144,10 @@ def test_two_ranks_keep_their_own_extra_state(tmp_path: Path, gangs: GangStarter
     config = {**MOVING, "steps": 16, "model_options": {"extra": "dict", "plain": True}}
     (whole,) = gangs.start("extra-whole", config)
     assert whole.wait() == 0, whole.log()
-    (rest,) = gangs.start("extra-rest", config, resume=whole.checkpoint(8))
+    (rest,) = gangs.start("extra-rest", config, resume=whole.checkpoint(whole.saved_from(8)))
     assert rest.wait() == 0, rest.log()
     expected = whole.losses()
-    assert rest.losses() == {step: expected[step] for step in range(9, 17)}
+    assert rest.losses() == {step: expected[step] for step in range(whole.saved_from(8) + 1, 17)}
 
 
 def test_a_checkpoint_of_before_still_loads(tmp_path: Path) -> None:

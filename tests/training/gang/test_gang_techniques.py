@@ -43,10 +43,10 @@ def sharded(gangs: GangStarter) -> Machine:
 
 @pytest.mark.full
 def test_a_sharded_run_resumes_bit_for_bit(gangs: GangStarter, sharded: Machine) -> None:
-    (rest,) = gangs.start("sharded-rest", SHARDED, resume=sharded.checkpoint(8))
+    (rest,) = gangs.start("sharded-rest", SHARDED, resume=sharded.checkpoint(sharded.saved_from(8)))
     assert rest.wait() == 0, rest.log()
     expected = sharded.losses()
-    assert rest.losses() == {step: expected[step] for step in range(9, 25)}
+    assert rest.losses() == {step: expected[step] for step in range(sharded.saved_from(8) + 1, 25)}
     _, one = load_checkpoint(sharded.checkpoint(24))
     _, other = load_checkpoint(rest.checkpoint(24))
     assert all(torch.equal(one["weights"][name], each) for name, each in other["weights"].items())
@@ -56,12 +56,13 @@ def test_a_sharded_run_resumes_bit_for_bit(gangs: GangStarter, sharded: Machine)
 def test_a_sharded_run_goes_on_with_one_rank_and_then_with_two(
     tmp_path: Path, gangs: GangStarter, sharded: Machine
 ) -> None:
-    alone = train_here(tmp_path, SHARDED, resume=sharded.checkpoint(8), stop_after=15)
+    middle = sharded.checkpoint(sharded.saved_from(8))
+    alone = train_here(tmp_path, SHARDED, resume=middle, stop_after=15)
     (again,) = gangs.start("sharded-again", SHARDED, resume=alone.checkpoint(alone.ending.step))
     assert again.wait() == 0, again.log()
     whole = sharded.losses()
     together = {**alone.losses, **again.losses()}
-    assert sorted(together) == list(range(9, 25))
+    assert sorted(together) == list(range(sharded.saved_from(8) + 1, 25))
     for step, loss in together.items():
         assert loss == pytest.approx(whole[step], rel=1e-3)
 
@@ -76,13 +77,15 @@ def test_a_sharded_run_over_machines_is_written_where_it_lies(
         SHARDED,
         machines=2,
         ranks_each=1,
-        resume=sharded.checkpoint(8),
+        resume=sharded.checkpoint(sharded.saved_from(8)),
         together=True,
     )
     for machine in machines:
         assert machine.wait() == 0, machine.log()
     expected = sharded.losses()
-    assert machines[0].losses() == {step: expected[step] for step in range(9, 25)}
+    assert machines[0].losses() == {
+        step: expected[step] for step in range(sharded.saved_from(8) + 1, 25)
+    }
     _, one = load_checkpoint(sharded.checkpoint(24))
     _, other = load_checkpoint(gather_shares(machines, 24, tmp_path))
     assert all(torch.equal(one["weights"][name], each) for name, each in other["weights"].items())
@@ -111,6 +114,8 @@ def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
 ) -> None:
     config = {**STACK, **further, "parallel": parallel, "checkpoint_interval_steps": 4}
     config |= {"model": "tests.training.models.own_models:Hungry", "on_oom": "adapt"}
+    if where == "middle":
+        config["step_delay_seconds"] = 0.25  # time to save step 4 before step 8
     options = {"most": 5, "on_rank": 1, "where": where, "plain": parallel == "fsdp"}
     (machine,) = gangs.start(f"hungry-{where}", {**config, "model_options": options})
     assert machine.wait() == 0, machine.log()
@@ -126,10 +131,11 @@ def test_a_rank_that_is_short_of_memory_makes_all_go_smaller(
         assert other.wait() == 0, other.log()
         assert other.losses() == losses
     if where == "middle":
-        again = {**config, "model_options": options}
-        (rest,) = gangs.start("hungry-rest", again, resume=machine.checkpoint(8))
+        again, second = {**config, "model_options": options}, machine.saved_from(5)
+        (rest,) = gangs.start("hungry-rest", again, resume=machine.checkpoint(second))
         assert rest.wait() == 0, rest.log()
-        assert rest.losses() == {step: losses[step] for step in range(9, 13)}
+        assert rest.losses() == {step: losses[step] for step in range(second + 1, 13)}
+        assert second < 12
         assert rest.lines("memory") == []
 
 

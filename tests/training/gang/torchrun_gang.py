@@ -84,6 +84,13 @@ class Machine:
         folders = (self.folder / "checkpoints").glob("step-*")
         return sorted(int(each.name.removeprefix("step-")) for each in folders)
 
+    def saved_from(self, step: int) -> int:
+        """The first saved step from this one on.
+
+        One checkpoint is written at a time: where the disk is slow, a due one is taken later.
+        """
+        return next(each for each in self.saved_steps() if each >= step)
+
     def log(self) -> str:
         return (self.folder / "output.log").read_text()
 

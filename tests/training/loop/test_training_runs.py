@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -74,7 +75,9 @@ def test_one_machines_notice_drains_all_ranks_at_one_step(drained: list[Machine]
 def test_only_the_newest_two_checkpoints_stay(drained: list[Machine]) -> None:
     last = drained[0].ending(0)["step"]
     saved = [line["step"] for line in drained[0].lines("checkpoint")]
-    assert saved[:2] == [25, 50]
+    # A due one waits for the one before to be written, so only the first step is certain.
+    assert saved[0] == 25
+    assert all(later - step >= 25 for step, later in itertools.pairwise(saved[:-1]))
     assert saved[-1] == last
     names = sorted(path.name for path in (drained[0].folder / "checkpoints").iterdir())
     assert names == [f"step-{step:012d}" for step in saved[-2:]]
@@ -128,9 +131,10 @@ def test_three_ranks_resume_with_bit_equal_losses(gangs: GangStarter) -> None:
     }
     (whole,) = gangs.start("three", config, ranks_each=3)
     assert whole.wait() == 0, whole.log()
-    (rest,) = gangs.start("three-rest", config, ranks_each=3, resume=whole.checkpoint(40))
+    step = whole.saved_from(40)
+    (rest,) = gangs.start("three-rest", config, ranks_each=3, resume=whole.checkpoint(step))
     assert rest.wait() == 0, rest.log()
-    assert rest.losses() == {step: whole.losses()[step] for step in range(41, 81)}
+    assert rest.losses() == {each: whole.losses()[each] for each in range(step + 1, 81)}
 
 
 @pytest.mark.full
