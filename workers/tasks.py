@@ -1,25 +1,74 @@
-"""What a ring does in a worker: it is handed over to the worker's own threads.
+"""A worker's runtime, and what a ring does in it: it is handed over to the runtime's own threads.
 
 Celery knows one number of threads for all queues, so its single thread only hands over, within
-microseconds; the threads of `runtime` are kept apart by queue. Not here: configuration
-(`celery_app`).
+microseconds; the threads of the runtime are kept apart by queue.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
 
 from celery import shared_task
 from celery.signals import worker_init, worker_shutdown
 
 from app.adapters.celery_wakeups import RUN_TASK
+from app.adapters.system_clock import steady_seconds
+from app.adapters.thread_effects import ThreadEffects
+from app.bootstrap import build_runtime, open_engine
+from app.orchestration.controllers import controllers_by_name
+from app.orchestration.frame.controller_frame import AnyController, run_controller
 from app.ports.object_store import ObjectStoreError
-from app.settings import SettingsError, load_settings, unknown_variables
+from app.settings import Settings, SettingsError, load_settings, unknown_variables
 from workers.celery_app import LOOK_TASK
-from workers.worker_runtime import WorkerRuntime
+from workers.controller_threads import ControllerThreads
+from workers.due_timer import DueTimer
 
 log = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 8.0
+
+
+class WorkerRuntime:
+    """Runs controllers when rung and when their rows say so, until stopped."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._engine = open_engine(settings, "worker")
+        self._threads = ControllerThreads(settings.worker_quick_threads)
+        runtime = build_runtime(settings, role="worker", engine=self._engine, wakeups=self._threads)
+        controllers = controllers_by_name(runtime)
+        self._runtimes = {
+            "cloud": runtime,
+            # Their whole effect is a transaction: one by one, they never wait for each other.
+            "quick": replace(runtime, effects=ThreadEffects(1)),
+        }
+        self._due_timer = DueTimer(runtime.begin, controllers, self._threads.notify, steady_seconds)
+        self._threads.open(controllers, self._run, self._due_timer.after_run)
+
+    def start(self) -> None:
+        """Begin; what is due already runs at once."""
+        self._due_timer.start()
+
+    def notify(self, name: str) -> None:
+        """Run a controller soon; a name that this release does not know is left alone."""
+        self._threads.notify([name])
+
+    def look_at(self, names: Iterable[str]) -> None:
+        """Run those of the controllers that are due."""
+        self._due_timer.look_at(names)
+
+    def stop(self) -> None:
+        """Start nothing more and wait some seconds for what runs; its leases end by themselves."""
+        self._due_timer.close(1.0)
+        self._threads.close(STOP_SECONDS)
+        self._engine.dispose()
+
+    def _run(self, controller: AnyController) -> int:
+        return run_controller(self._runtimes[controller.queue], controller)
+
 
 _runtimes: list[WorkerRuntime] = []
 

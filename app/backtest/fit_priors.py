@@ -1,4 +1,4 @@
-"""Fits how common each hazard model is among recorded pools: the weights of `hazard_priors`.
+"""Fits how common each hazard model is among recorded pools: the weights of `hazard_models`.
 
     python -m app.backtest.fit_priors --traces DIR [--without FILE]
 

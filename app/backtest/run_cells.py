@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from app.adapters.seeded_draws import seeded_draws
 from app.backtest.baselines import (
     CheapestUniformProgress,
     Evolved,
@@ -24,14 +25,16 @@ from app.backtest.baselines import (
     UniformProgress,
 )
 from app.backtest.cells import Cell, ComparisonPlan, PoolSetting, cells_of
-from app.backtest.foretell import foretold
 from app.backtest.lowtide import Lowtide
 from app.backtest.optimum import optimum_by_tick
 from app.backtest.policy_view import Briefing, PolicyMaker, Terms, ticks_left
 from app.backtest.replay import PoolVisibility, Replay
 from app.backtest.skynomad import SkyNomad
 from app.backtest.traces import TraceProblem, Window, cut_window, read_trace
+from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, NO_EXPERIENCE, Experience
 from app.domain.billing.billing_rules import BillingRules
+from app.domain.estimate.job_estimate import Forecast, estimate
+from app.domain.estimate.simulated_run import EstimateInput, PoolQuote
 
 OWN: Final = "lowtide"
 POLICIES: Final[dict[str, PolicyMaker]] = {
@@ -46,6 +49,10 @@ POLICIES: Final[dict[str, PolicyMaker]] = {
 
 Row = dict[str, Any]
 """One line of the result; its keys are what `--json` writes."""
+
+PATHS: Final = 200
+_SEED: Final = 1
+_MICRO: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -219,3 +226,48 @@ def _foretold(window: Window, terms: Terms) -> Row:
         "finish_p50_hours": round(told.finish_p50_seconds / 3600, 4),
         "finish_p90_hours": round(told.finish_p90_seconds / 3600, 4),
     }
+
+
+def foretold(window: Window, terms: Terms) -> Forecast:
+    """The product's estimate for a job that begins with the window, prices as in its first tick."""
+    quotes = [
+        PoolQuote(
+            key=pool,
+            microusd_per_hour=round(float(window.prices[row, 0]) * _MICRO),
+            experience=experience(window.past_up[row], window.tick_seconds),
+        )
+        for row, pool in enumerate(window.pools)
+    ]
+    question = EstimateInput(
+        work_seconds=terms.job_seconds,
+        spot=tuple(sorted(quotes, key=lambda quote: quote.microusd_per_hour)),
+        on_demand=PoolQuote("on-demand", round(window.on_demand * _MICRO)),
+        boot_seconds=terms.overhead_seconds,
+        acquire_seconds=0.0,
+        rework_seconds=terms.checkpoint_seconds,
+        deadline_seconds=terms.deadline_seconds,
+    )
+    return estimate("auto", question, seeded_draws(_SEED), PATHS)
+
+
+def experience(past_up: NDArray[np.bool_], tick_seconds: int) -> Experience:
+    """A pool's past as one machine after the other there would have known it.
+
+    A launch for each time up and each outage, refused in proportion to the time without capacity.
+    """
+    if not len(past_up):
+        return NO_EXPERIENCE
+    lived, taken = [0.0] * (len(AGE_EDGES_SECONDS) + 1), [0] * (len(AGE_EDGES_SECONDS) + 1)
+    changes = (np.flatnonzero(np.diff(past_up.astype(int))) + 1).tolist()
+    ends = [*changes, len(past_up)]
+    for begin, end in zip([0, *changes], ends, strict=True):
+        if not past_up[begin]:
+            continue
+        seconds, younger = float(end - begin) * tick_seconds, 0.0
+        for age, older in enumerate((*AGE_EDGES_SECONDS, math.inf)):
+            lived[age] += max(0.0, min(seconds, older) - younger)
+            taken[age] += younger < seconds <= older and end < len(past_up)
+            younger = older
+    launches = len(ends)
+    refused = round(launches * (1 - float(past_up.mean())))
+    return Experience(tuple(lived), tuple(taken), launches, refused)

@@ -2,8 +2,8 @@
 
 Here: the .npz layout (`zones` [R], `avail` [R,T] machines to be had, `gap_seconds`, `price` [R,T]
 $/h with NaN where not recorded, `od` [R] $/h, `gang`) and windows cut from it. Not here: which
-windows are compared (`cells`). The local provider reads the same layout without numpy, and only
-with the element types of the recordings it carries.
+windows are compared (`cells`). The local provider reads the same layout, of the recordings that
+it carries.
 """
 
 from __future__ import annotations

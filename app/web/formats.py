@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from fractions import Fraction
-from math import floor, isfinite
+from math import isfinite
 
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import format_instant, time_of_day
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.percent import against as difference
+from app.domain.units.percent import percent_down
 from app.domain.units.size_text import size_text
 from app.domain.wording.stored_words import stored_words
 
@@ -39,13 +40,7 @@ def percent(ratio: float | Fraction | None, places: int = 0) -> str:
     """0.742 → "74 %". Never rounded up to 100 while something is missing."""
     if ratio is None:
         return DASH
-    value = float(ratio) * 100
-    if not isfinite(value):
-        return DASH
-    step = 10**places
-    if 0 < value < 100:
-        value = floor(value * step) / step
-    return f"{value:.{places}f} %"
+    return percent_down(float(ratio), places) if isfinite(ratio) else DASH
 
 
 def part_percent(percents: float) -> str:

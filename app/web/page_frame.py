@@ -30,7 +30,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import CommandRefused, DomainError, InvalidValue, NotFound
+from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
+from app.domain.wording.machine_words import billing_speed_words
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.storage.jobs.job_submission import Submitted
@@ -281,6 +283,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["ways_note"] = WAYS_NOTE
     environment.filters.update(
         usd=formats.usd,
         usd_exact=formats.usd_exact,
@@ -299,6 +302,7 @@ def _templates() -> Environment:
         count=formats.count,
         size=formats.size,
         with_code=with_code,
+        faster_bill=billing_speed_words,
         without_code=without_code,
     )
     return environment

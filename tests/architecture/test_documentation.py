@@ -1,4 +1,4 @@
-"""Every setting, route and command has its line in the docs, and nothing else has one."""
+"""What exists has its line in the docs: settings, routes, commands, fields of a job."""
 
 import json
 import re
@@ -15,9 +15,10 @@ import app.adapters.providers.local
 from app.backtest.cells import PlanOverrides, PoolSetting, cells_of, read_plan
 from app.backtest.traces import read_trace
 from app.cli.server.launch_stages import JobHistory, refusal_failure
-from app.domain.spec.job_spec import parse_spec
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.job_spec_fields import Checkpoint, Resources
 from app.settings import PREFIX, Settings, render_page
-from tests.support.sources.source_tree import ROOT, strings_of
+from tests.support.sources.source_tree import ROOMS, ROOT, source_files, strings_of
 
 DOCS = ROOT / "docs"
 
@@ -211,6 +212,39 @@ def test_every_relative_link_leads_to_a_file_and_a_heading():
         assert target.exists(), f"{page.relative_to(ROOT)}: {link}"
         if anchor:
             assert anchor in _anchors(target), f"{page.relative_to(ROOT)}: {link}"
+
+
+def test_every_file_that_the_guides_name_is_there():
+    """A whole path leads to it from the root; a part of one is the end of a path."""
+    paths = {file.name for file in source_files()}
+    named = set()
+    for guide in ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/notice-to-launch.md"):
+        for name in re.findall(r"`([\w*]+(?:/[\w*]+)*(?:\.py|\.html)?)`", _prose(ROOT / guide)):
+            if "/" in name or name.endswith((".py", ".html")):
+                named.add((guide, name))
+    assert len(named) > 80, "the files were not found"
+    rooms = {path.rpartition("/")[0] for path in paths} | {*ROOMS, "docs"}
+    missing = [
+        f"{guide}: {name}"
+        for guide, name in sorted(named)
+        if not list(ROOT.glob(name))
+        and not any(path.endswith(f"/{name}") for path in paths | rooms)
+        and not list((ROOT / "app/web/templates").glob(name))
+    ]
+    assert missing == []
+
+
+def test_every_field_of_a_job_is_described():
+    """By its name, or after a name with the same section: `resources.cpus`, `.memory`."""
+    page = (DOCS / "job-spec.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+)`", page))
+    inner = set(re.findall(r"`(?:[a-z]+)?\.([a-z_]+)`", page))
+    fields = {field.alias or name for name, field in JobSpec.model_fields.items()}
+    sections = {"resources": Resources, "checkpoint": Checkpoint}
+    assert sorted(fields - named - set(sections)) == [], "fields missing in docs/job-spec.md"
+    for section, model in sections.items():
+        parts = {field.alias or name for name, field in model.model_fields.items()}
+        assert sorted(parts - inner) == [], f"fields of {section} missing in docs/job-spec.md"
 
 
 def _prose(page: Path) -> str:

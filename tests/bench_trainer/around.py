@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-
-class NotHere(Exception):
-    """This machine lacks what the row needs; the message says what. Not a failure."""
+from tests.bench.rows_command import NotHere
 
 
 @dataclass

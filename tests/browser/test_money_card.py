@@ -29,6 +29,19 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     )
 
 
+def test_a_bill_whose_clock_runs_faster_is_told_beside_its_parts(look: Visit, site: Site):
+    site.story.interrupted_run()
+    look.signed_in(site.key, "/jobs/digits")
+    expect(look.page.locator("#books")).to_be_visible()
+    expect(look.page.locator("#faster-bill")).to_have_count(0)
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET billing_speed = 60")
+    look.go("/jobs/digits")
+    expect(look.page.locator("#faster-bill")).to_have_text(
+        "The local cloud bills 1m for each second; every cost here counts that."
+    )
+
+
 def test_a_failed_job_is_not_compared_and_a_job_that_saved_nothing_claims_no_checkpoint(
     look: Visit, site: Site
 ):

@@ -84,6 +84,25 @@ def test_beside_the_cost_the_curves_fill_their_column(site: Site, browser: Brows
         screen.assert_content()
 
 
+@pytest.mark.parametrize("end", [pause, cancel])
+def test_many_curves_leave_no_empty_place_below_the_cost(site: Site, browser: Browser, end: Any):
+    """A job with scores has twice as many curves as one without."""
+    end(site)
+    scored = (
+        """UPDATE metric_points SET metrics = metrics || '{"test_loss": 1, "test_accuracy": 0.5, """
+        """"validation_loss": 1}'"""
+    )
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql(scored)
+    with visit(browser, site.api.url, viewport=SCREEN) as screen:
+        screen.signed_in(site.key, "/jobs/digits")
+        expect(screen.page.locator(".curves figure")).to_have_count(6)
+        card = screen.page.locator(".columns > .card")
+        last = box(card.locator("p.note").last)
+        assert box(card)["bottom"] - last["bottom"] < 120
+        screen.assert_content()
+
+
 @pytest.mark.parametrize("screen", [WIDE, SCREEN])
 def test_a_cost_alone_in_its_row_keeps_figures_near_their_names(
     site: Site, browser: Browser, screen: Any

@@ -34,7 +34,8 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     safe = look.page.locator("#time-left .note").last
     expect(safe).to_have_text(re.compile(r"spot is safe for \d+m"))
     expect(safe).to_have_attribute("title", re.compile(r"Slack \d+m.*the last safe moment is"))
-    expect(panel).to_contain_text("spot $2.95, waiting $3.10, on-demand $9.38")
+    ways = "with spot machines $2.95, by waiting $3.10, with on-demand machines $9.38"
+    expect(panel).to_contain_text(ways)
     rows = panel.locator("table.pools tbody tr")
     expect(rows).to_have_count(4)
     expect(rows.first.get_by_role("img", name="chosen")).to_be_visible()

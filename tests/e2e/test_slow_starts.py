@@ -1,8 +1,8 @@
 """A trainer that takes long to start, as real processes: one attempt, on the market it began on.
 
 A start of a minute or two is scaled down to seconds; what the first steps seem to say of the pace
-is as wrong here. At full length: test_slow_starts_at_length.py; the same in virtual time, in each
-`make test`: tests/simulation/test_replayed_slow_starts.py.
+is as wrong here. At full length: own_deployment/test_slow_starts_at_length.py; the same in virtual
+time, in each `make test`: tests/simulation/test_replayed_slow_starts.py.
 """
 
 from __future__ import annotations

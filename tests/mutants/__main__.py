@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.simulation.engine.scratch_database import scratch_databases
+from app.simulation.runs.failure_report import BROKE
 from app.simulation.runs.seed_runs import RunStatus, SeedRuns, digest_of
 from tests.mutants.catalogue import CATALOGUE, Mutant, read_mutants, scratch_tree
 from tests.support.sources.source_tree import ROOT
@@ -77,7 +78,7 @@ class Hunt:
     def _run(self, tree: Path, scenario: str, seed: int) -> tuple[RunStatus, str]:
         arguments = ["--scenario", scenario, "--seed", str(seed)]
         result = self._runs.run(tree, arguments, SECONDS_PER_SEED_MAX)
-        return result.ending, result.cause
+        return result.ending, cause_of(result.output)
 
     def _without(self, scenario: str, seed: int) -> str:
         """What is wrong with the world without any mutant: nothing, or the kill means nothing."""
@@ -89,6 +90,15 @@ class Hunt:
             with self._lock:
                 self._held[scenario, seed] = known
         return known
+
+
+def cause_of(output: str) -> str:
+    """The line of a run's report that names the rule; else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    after = [place + 1 for place, line in enumerate(lines) if line.startswith(BROKE)]
+    if after and after[0] < len(lines):
+        return lines[after[0]]
+    return lines[-1] if lines else ""
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from app.domain.availability.availability_observations import AvailabilityObservations, states
 from app.domain.availability.hazard_belief import HazardBelief
-from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
+from app.domain.availability.pool_hazards import POOL_LOG_PRIOR
 from app.domain.deadline.live_choice import LiveChoice, LivePool, LiveState, LiveTerms
 from app.domain.deadline.live_placement import TABLES_KEPT, LivePlacement, tables
 from app.domain.deadline.policy_state import PlacementAction, RunningOn

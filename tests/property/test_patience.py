@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.seeded_draws import seeded_draws
-from app.domain.estimate.simulated_pools import posterior
+from app.domain.availability.hazard_models import posterior
 from app.domain.estimate.simulated_run import EstimateInput, PoolQuote, simulated_run
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from sqlalchemy import text
 
 from app.backtest.lowtide import Lowtide
 from app.backtest.policy_view import Terms
@@ -26,6 +25,7 @@ from app.domain.billing.billing_rules import EC2_RULES
 from app.domain.deadline.live_choice import tick_seconds_of
 from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.scenarios.scenario import EndState
+from tests.support.servers.table_rows import fetch_value
 from tests.support.simulation.recorded_market import (
     LOOK_SECONDS,
     Rented,
@@ -103,12 +103,11 @@ def _compare(
 
 
 def _booked(run: WorldRun) -> int:
-    with run.world.engine.connect() as connection:
-        return int(
-            connection.execute(
-                text("SELECT COALESCE(sum(amount_microusd), 0) FROM ledger_entries")
-            ).scalar_one()
+    return int(
+        fetch_value(
+            run.world.engine, "SELECT COALESCE(sum(amount_microusd), 0) FROM ledger_entries"
         )
+    )
 
 
 def _difference_microusd(ran: list[Rented], machines: list[Machine], window: Window) -> float:

@@ -52,6 +52,12 @@ class FactKind(StrEnum):
     GPU_FAULT = "gpu_fault"  # message
     METRICS = "metrics"  # points: [{step, ...numeric}]
     LEAVING = "leaving"  # reason
+    UNKNOWN = "unknown"  # never sent: how any other word is read
+
+    @classmethod
+    def _missing_(cls, value: object) -> FactKind | None:
+        """Of a newer agent. Were it refused, the report that brings it would renew no lease."""
+        return cls.UNKNOWN if isinstance(value, str) else None
 
 
 NEVER_DROPPED = frozenset(

@@ -57,7 +57,7 @@ from app.orchestration.directives.read_steady_report import (
     read_steady,
 )
 from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Pace, Registration
-from trainer.protocol.directive import ReportReply
+from trainer.protocol.directive import RegistrationReply, ReportReply
 from trainer.protocol.storage_access import StorageGrant
 from trainer.protocol.wire import WireError, decode, encode
 
@@ -146,7 +146,7 @@ class ArchiveAnswer(StreamingResponse):
     media_type = "application/gzip"
 
 
-@router.post("/register", response_model=None)
+@router.post("/register", response_model=None, responses={200: {"model": RegistrationReply}})
 def register(board: ReportCache, body: Body) -> Response:
     """Exchange a launch's token for the instance's own credential; a lost answer may be requested
     again with the same nonce.
@@ -166,7 +166,7 @@ def register(board: ReportCache, body: Body) -> Response:
     return as_json(encode(reply))
 
 
-@router.post("/reports", response_model=None)
+@router.post("/reports", response_model=None, responses={200: {"model": ReportReply}})
 async def report(request: Request) -> Response:
     """Say how the machine is and what has happened there; the answer is what it should be."""
     board, credential_hash = _report_cache(request), _credential_hash(request)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from app.domain.market.storage_places import StoragePlace, scope_digest
 from app.domain.spec.job_spec import parse_spec
@@ -72,7 +73,7 @@ class StorageGrants:
         self._runtime = runtime
         self._issuers = issuers
         self._below = renewed_below_seconds(runtime.limits.agent_lease_seconds)
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._kept = LRUCache[Key, _Kept](JOBS_KEPT_MAX)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="storage-grants")
         self._loop = asyncio.get_running_loop()
 
@@ -106,9 +107,6 @@ class StorageGrants:
         """What is under way for the job, or begins now; None where what is kept will do."""
         key = (job_id, held.service)
         kept = self._kept.setdefault(key, _Kept())
-        self._kept.move_to_end(key)
-        while len(self._kept) > JOBS_KEPT_MAX:
-            self._kept.popitem(last=False)
         if kept.task is not None:
             return kept.task
         unwanted = held.refused and held.grant == kept.grant

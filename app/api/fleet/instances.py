@@ -5,7 +5,7 @@ Not here: renting or giving back, which follow from jobs.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -13,12 +13,17 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from app.api.fleet.machine_shapes import (
+    InstancePage,
+    Interruption,
+    OfferPage,
+    PriceHistoryPage,
+)
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import JSON, as_json, page
 from app.api.serving.offers_page import placed
-from app.api.serving.shapes import Shape
 from app.domain.market.offer import Pool
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 
@@ -37,14 +42,7 @@ class InterruptBody(BaseModel):
     notice_seconds: Annotated[float, Field(ge=0, le=_NOTICE_SECONDS_MAX)] | None = None
 
 
-class Interruption(Shape):
-    """When the local cloud kills the machine."""
-
-    id: UUID
-    ends_at: datetime
-
-
-@router.get("/instances", response_model=None)
+@router.get("/instances", response_model=None, responses={200: {"model": InstancePage}})
 def instances(
     request: Request,
     caller: SignedIn,
@@ -85,7 +83,7 @@ def interrupt(
     return as_json({"id": instance_id, "ends_at": ends_at})
 
 
-@router.get("/offers", response_model=None)
+@router.get("/offers", response_model=None, responses={200: {"model": OfferPage}})
 def offers(
     request: Request,
     caller: SignedIn,
@@ -99,7 +97,7 @@ def offers(
     return Response(parts_of(request).offers.page(gpu), media_type=JSON)
 
 
-@router.get("/offers/history", response_model=None)
+@router.get("/offers/history", response_model=None, responses={200: {"model": PriceHistoryPage}})
 def price_history(
     request: Request,
     caller: SignedIn,

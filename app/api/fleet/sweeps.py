@@ -13,11 +13,17 @@ from fastapi import APIRouter, Body, Depends, HTTPException, Request
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from app.api.fleet.sweep_shapes import SweepOrderedShape, SweepShape
+from app.api.fleet.sweep_shapes import (
+    RegionShape,
+    SweepOrderedShape,
+    SweepShape,
+    SweptMachineShape,
+)
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
+from app.api.serving.shapes import fields_of
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
 from app.orchestration.deployment.confirm_sweep import WORKING, ask_for_sweep, confirm_sweep
@@ -136,34 +142,19 @@ def _asked_at(orders: SweepOrders) -> datetime | None:
 
 def _region(one: SweptRegion, asked_at: datetime | None) -> dict[str, Any]:
     fresh = asked_at is None or one.swept_at >= asked_at
-    return {
-        "provider": one.provider,
-        "region": one.region,
-        "swept_at": one.swept_at,
-        "complete": one.complete,
-        "machines": one.machines,
-        "fresh": fresh,
-        "remains_at": one.remains_at,
-        "remains": one.remains,
-    }
+    return fields_of(RegionShape, one, fresh=fresh)
 
 
 def _machine(uow: UnitOfWork, instance: Instance) -> dict[str, Any]:
     job = None if instance.job_id is None else uow.jobs.get(instance.job_id)
     offer = None if instance.pool is None else uow.offers.get(instance.pool)
-    return {
-        "id": instance.id,
-        "provider": instance.provider,
-        "provider_instance_id": instance.provider_instance_id,
-        "pool": instance.pool,
-        "state": instance.state,
-        "origin": instance.origin,
-        "job_id": instance.job_id,
-        "job_name": None if job is None else job.name,
-        "launched_at": instance.launched_at,
-        "microusd_per_hour": None if offer is None else offer.price_microusd_per_hour,
-        "verdict": _verdict(instance, None if job is None else job.state in WORKING),
-    }
+    return fields_of(
+        SweptMachineShape,
+        instance,
+        job_name=None if job is None else job.name,
+        microusd_per_hour=None if offer is None else offer.price_microusd_per_hour,
+        verdict=_verdict(instance, None if job is None else job.state in WORKING),
+    )
 
 
 def _verdict(instance: Instance, job_works: bool | None) -> str:

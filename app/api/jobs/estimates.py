@@ -15,11 +15,13 @@ from anyio import to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from app.api.jobs.estimate_shapes import CalibrationShape, EstimateShape, PoolForecastShape
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
+from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_spec
-from app.domain.availability.hazard_by_age import empty_chance, hazard_factor
+from app.domain.availability.hazard_models import PoolPosterior, posterior
 from app.domain.estimate.calibration import calibration
 from app.domain.estimate.job_estimate import Forecast
 from app.domain.estimate.simulated_run import PoolQuote
@@ -32,7 +34,7 @@ router = APIRouter(prefix="/api/v1", tags=["estimates"])
 _JOBS_MAX = 1_000
 
 
-@router.post("/estimates", response_model=None)
+@router.post("/estimates", response_model=None, responses={200: {"model": EstimateShape}})
 async def estimate(
     request: Request,
     caller: SignedIn,
@@ -59,10 +61,12 @@ async def estimate(
     ask = partial(estimate_known_work, accept_risk=accept_risk)
     found, source = await to_thread.run_sync(ask, runtime, caller.project_id, spec, seed)
     risk = risk_of(spec, found)
-    return as_json({**_document(found, source), "risk": None if risk is None else risk[1]})
+    return as_json(_document(found, source, None if risk is None else risk[1]))
 
 
-@router.get("/estimates/calibration", response_model=None)
+@router.get(
+    "/estimates/calibration", response_model=None, responses={200: {"model": CalibrationShape}}
+)
 def estimate_accuracy(
     request: Request,
     caller: SignedIn,
@@ -74,23 +78,20 @@ def estimate_accuracy(
     return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
 
 
-def _document(found: JobEstimate, source: str) -> dict[str, Any]:
-    return {
-        "work_seconds": found.work_seconds,
-        "work_source": source,
-        "scaling": found.scaling,
-        "earliest_seconds": found.earliest_seconds,
-        "acquire_seconds": found.acquire_seconds,
-        "node_count": found.node_count,
-        "seed": found.seed,
-        "estimates": [_figures(one) for one in found.estimates],
-        "curve": [
+def _document(found: JobEstimate, source: str, risk: str | None) -> dict[str, Any]:
+    return fields_of(
+        EstimateShape,
+        found,
+        work_source=source,
+        estimates=[_figures(one) for one in found.estimates],
+        curve=[
             {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
             for point in found.curve
         ],
-        "pools": [_pool(one, found, hazard_factor(one.experience)) for one in found.pools],
-        "on_demand": None if found.on_demand is None else _pool(found.on_demand, found, None),
-    }
+        pools=[_pool(one, found, posterior(one.experience)) for one in found.pools],
+        on_demand=None if found.on_demand is None else _pool(found.on_demand, found, None),
+        risk=risk,
+    )
 
 
 def _figures(estimate: Forecast) -> dict[str, Any]:
@@ -101,27 +102,26 @@ def _figures(estimate: Forecast) -> dict[str, Any]:
     }
 
 
-def _pool(quote: PoolQuote, found: JobEstimate, factor: float | None) -> dict[str, Any]:
-    """One pool alone, if it always had machines; factor: of one machine, None on-demand.
+def _pool(quote: PoolQuote, found: JobEstimate, known: PoolPosterior | None) -> dict[str, Any]:
+    """One pool alone, if it always had machines; known: of its hazards, None on-demand.
 
     hazard_per_hour: interruptions of one machine over its life, as a decision tells them;
     interruptions_per_hour: of the gang, whichever of its machines it is.
     """
     work_seconds = found.work_seconds / quote.speed
     billed_per_hour = quote.microusd_per_hour * quote.billing_speed
+    factor = None if known is None else known.hazard_factor
     gang_factor = None if factor is None else factor * found.node_count
     alone = expect(billed_per_hour, work_seconds, found.restart_seconds, gang_factor)
     machine = expect(billed_per_hour, work_seconds, found.restart_seconds, factor)
-    return {
-        "pool": quote.key,
-        "microusd_per_hour": quote.microusd_per_hour,
-        "billing_speed": quote.billing_speed,
-        "speed": quote.speed,
-        "speed_source": quote.speed_source,
-        "expected_microusd": alone.microusd,
-        "expected_seconds": alone.seconds,
-        "hazard_per_hour": None if factor is None else machine.interruptions_per_hour,
-        "interruptions_per_hour": alone.interruptions_per_hour,
-        "empty_chance": None if factor is None else empty_chance(quote.experience),
-        "lived_hours": quote.experience.lived_hours,
-    }
+    return fields_of(
+        PoolForecastShape,
+        quote,
+        pool=quote.key,
+        expected_microusd=alone.microusd,
+        expected_seconds=alone.seconds,
+        hazard_per_hour=None if factor is None else machine.interruptions_per_hour,
+        interruptions_per_hour=alone.interruptions_per_hour,
+        empty_chance=None if known is None else known.empty_chance,
+        lived_hours=quote.experience.lived_hours,
+    )

@@ -18,11 +18,11 @@ from app.api.jobs.job_document import job_document
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import SignedIn
 from app.api.serving.json_answers import as_json
-from app.domain.deadline.deadline_words import slack_sentence
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.placement.placement_decision import PoolVerdict
 from app.domain.spec.job_spec import parse_spec
+from app.domain.wording.deadline_words import slack_sentence
 from app.domain.wording.decision_words import reason_now, sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.placement.unmet_requirements import (

@@ -1,7 +1,7 @@
 """One job as its page, the command line and the API show it: everything in one shape.
 
-Pure: facts and an instant in, plain values out. Not here: reading the facts (`job_read_models`),
-or their documentation (`job_shapes`, which a test holds against this).
+Pure: facts and an instant in, plain values out, in the shapes of `job_shapes`. Not here: reading
+the facts (`job_read_models`).
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from app.api.jobs.job_shapes import JobDetail, LastEndShape, LiveAttemptShape, MachineShape
+from app.api.serving.shapes import fields_of
+from app.domain.billing.budget import left_microusd
 from app.domain.deployment.disk_full import without_disk
 from app.domain.lifecycle.job import JobState
 from app.domain.spec.job_spec import JobSpec, parse_spec
@@ -23,34 +26,21 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     job = facts.job
     spec = parse_spec(job.spec)
     left = left_of_facts(facts, spec, now)
-    return {
-        "id": job.id,
-        "name": job.name,
-        "project": facts.project_name,
-        "state": job.state,
-        "why": why(facts.standing, now),
-        "priority": job.priority,
-        "labels": spec.labels,
-        "node_count": job.node_count,
-        "nodes": spec.nodes.to_json(),
-        "market_mode": job.market_mode,
-        "stop_cause": job.stop_cause,
-        "stop_ordered_at": job.stop_ordered_at,
-        "end_reason": job.end_reason,
-        "submitted_at": job.submitted_at,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "updated_at": job.updated_at,
-        "next_look_at": job.claimable_at,
-        "version": job.version,
-        "progress": _progress(facts, left, now),
-        "machines": [_machine(machine, now) for machine in facts.machines],
-        "replacing": facts.replacing,
-        "money": _money(facts),
-        "deadline": _deadline(facts, spec, now),
-        "attempts": _attempts(facts, spec),
-        "spec": job.spec,
-    }
+    return fields_of(
+        JobDetail,
+        job,
+        project=facts.project_name,
+        why=why(facts.standing, now),
+        labels=spec.labels,
+        nodes=spec.nodes.to_json(),
+        next_look_at=job.claimable_at,
+        progress=_progress(facts, left, now),
+        machines=[_machine(machine, now) for machine in facts.machines],
+        replacing=facts.replacing,
+        money=_money(facts),
+        deadline=_deadline(facts, spec, now),
+        attempts=_attempts(facts, spec),
+    )
 
 
 def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
@@ -100,41 +90,29 @@ def _machine(machine: MachineStatus, now: datetime) -> dict[str, Any]:
             "deadline_at": deadline_at,
             "seconds_left": left,
         }
-    return {
-        "id": instance.id,
-        "name": machine.name,
-        "provider": instance.provider,
-        "cloud": instance.cloud,
-        "provider_instance_id": instance.provider_instance_id,
-        "pool": pool,
-        "region": None if pool is None else pool.region,
-        "zone": None if pool is None else pool.zone,
-        "instance_type": None if pool is None else pool.instance_type,
-        "market": instance.market,
-        "state": instance.state,
-        "phase": None if contact is None else contact.phase,
-        "step": None if contact is None else contact.step,
-        "microusd_per_hour": machine.price_microusd_per_hour,
-        "on_demand_microusd_per_hour": instance.on_demand_microusd_per_hour,
-        "requested_at": instance.requested_at,
-        "launched_at": instance.launched_at,
-        "registered_at": instance.registered_at,
-        "last_report_at": None if contact is None else contact.answered_at,
-        "unreachable_at": instance.unreachable_at,
-        "notice": notice,
-        "disk_full": machine.has_full_disk,
-        "release_reason": instance.release_reason,
-    }
+    return fields_of(
+        MachineShape,
+        instance,
+        name=machine.name,
+        region=None if pool is None else pool.region,
+        zone=None if pool is None else pool.zone,
+        instance_type=None if pool is None else pool.instance_type,
+        phase=None if contact is None else contact.phase,
+        step=None if contact is None else contact.step,
+        microusd_per_hour=machine.price_microusd_per_hour,
+        last_report_at=None if contact is None else contact.answered_at,
+        notice=notice,
+        disk_full=machine.has_full_disk,
+    )
 
 
 def _money(facts: JobFacts) -> dict[str, Any]:
     budget, job = facts.budget, facts.job
-    cap, spent = budget.cap_microusd, budget.spent_microusd
     return {
-        "spent_microusd": spent,
-        "budget_microusd": cap,
+        "spent_microusd": budget.spent_microusd,
+        "budget_microusd": budget.cap_microusd,
         "reserved_microusd": budget.reserved_microusd,
-        "left_microusd": None if cap is None else cap - spent,
+        "left_microusd": left_microusd(budget.cap_microusd, budget.spent_microusd),
         "microusd_per_hour": facts.microusd_per_hour,
         "waived_microusd": facts.waived_microusd,
         "cost_final_at": job.cost_final_at,
@@ -163,20 +141,10 @@ def _attempts(facts: JobFacts, spec: JobSpec) -> dict[str, Any]:
     attempt, counts = facts.attempt, facts.counts
     live = None
     if attempt is not None:
-        live = {
-            "id": attempt.id,
-            "fence": attempt.fence,
-            "ordinal": counts.live,
-            "state": attempt.state,
-            "created_at": attempt.created_at,
-            "trained_at": attempt.trained_at,
-            "parent_step": attempt.parent_step,
-            "drain_cause": attempt.drain_cause,
-            "drain_until_at": attempt.drain_until_at,
-        }
+        live = fields_of(LiveAttemptShape, attempt, ordinal=counts.live)
     last_end = None
     if counts.last_end is not None:
-        last_end = {"reason": counts.last_end.reason, "message": counts.last_end.message}
+        last_end = fields_of(LastEndShape, counts.last_end)
     return {
         "count": counts.attempts,
         "interruptions": counts.interruptions,

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.jobs.history_shapes import (
+    AttemptPage,
     CheckpointPage,
     EventPage,
     LogStreamPage,
@@ -44,7 +45,7 @@ def _job_id(parts: ApiParts, caller: Caller, job: str) -> UUID:
     return parts.reports.job_id(caller.project_id, job)
 
 
-@router.get("/attempts", response_model=None)
+@router.get("/attempts", response_model=None, responses={200: {"model": AttemptPage}})
 def attempts(request: Request, caller: SignedIn, job: str) -> Response:
     """Every attempt by its fence, with its machines by rank and why it ended.
 

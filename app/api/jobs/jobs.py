@@ -15,10 +15,11 @@ from starlette.responses import Response
 
 from app.api.jobs.job_document import job_document
 from app.api.jobs.job_filters import Since, read_cursor, read_states
-from app.api.jobs.job_shapes import SUBMIT_DOCS, JobCopy, JobDetail, JobPage
+from app.api.jobs.job_shapes import SUBMIT_DOCS, JobAccepted, JobCopy, JobDetail, JobPage
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import JSON, as_json
+from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
 from app.api.submission.submission_checks import EVALUATORS, check_submission
 from app.domain.spec.job_spec import JobSpec, spec_digest
@@ -49,16 +50,13 @@ async def submit(request: Request) -> Response:
     insisted = read_accept_risk(request)
     spec = await read_spec(request)
     submitted = await submit_spec(parts, caller, spec, key, insisted)
-    document = {
-        "id": submitted.job_id,
-        "name": submitted.name,
-        "project": caller.project_name,
-        "state": submitted.state,
-        "submitted_at": submitted.submitted_at,
-        "deadline_at": submitted.deadline_at,
-        "created": submitted.created,
-        "warnings": _warnings(parts, spec),
-    }
+    document = fields_of(
+        JobAccepted,
+        submitted,
+        id=submitted.job_id,
+        project=caller.project_name,
+        warnings=_warnings(parts, spec),
+    )
     return as_json(
         document,
         201 if submitted.created else 200,

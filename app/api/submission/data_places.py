@@ -21,7 +21,7 @@ from app.settings import Settings
 
 DATA_FOLDER = "data"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
-_JOB_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,12 @@ class DeploymentPlaces:
 
 
 def data_folder(project_name: str, project_id: UUID | None) -> str:
-    """The folder of a project's data in a place of checkpoints."""
-    named = _NAME.fullmatch(project_name) is not None or project_id is None
-    return f"{DATA_FOLDER}/{project_name if named else project_id}"
+    """The folder of a project's data in a place of checkpoints: its name, or else its id.
+
+    A name that looks like an id counts as none, as it may be the id of another project.
+    """
+    named = _NAME.fullmatch(project_name) is not None and _ID.fullmatch(project_name) is None
+    return f"{DATA_FOLDER}/{project_name if named or project_id is None else project_id}"
 
 
 def place_to_use(places: DeploymentPlaces, uri: str, folder: str, *, reads: bool) -> str | None:
@@ -90,7 +93,7 @@ def why_no_checkpoints(places: DeploymentPlaces, uri: str) -> str | None:
     kept = _holding(uri, places.kept, loosely=True)
     # A folder is also judged by where its links lead.
     reached = (part for _, below in kept for part in below)
-    if any(_JOB_ID.fullmatch(part) for part in (*uri.split("/"), *reached)):
+    if any(_ID.fullmatch(part) for part in (*uri.split("/"), *reached)):
         return "is named after a job, and a job's folder belongs to that job alone"
     data = _holding(uri, places.data, loosely=True)
     if kept and data and len(data[0][1]) < len(kept[0][1]):

@@ -7,7 +7,7 @@ Not here: the fields' own rules (`spec.job_spec`), single places and types (`spe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 from anyio import CapacityLimiter, to_thread
@@ -17,6 +17,7 @@ from starlette.responses import Response
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import as_json
+from app.api.serving.shapes import Shape
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
@@ -34,7 +35,13 @@ EVALUATORS = CapacityLimiter(2)
 """Of what takes up to a fifth of a second of a processor, while agents wait behind."""
 
 
-@router.post("/check", response_model=None)
+class SpecAccepted(Shape):
+    """The spec could be submitted now."""
+
+    ok: Literal[True]
+
+
+@router.post("/check", response_model=None, responses={200: {"model": SpecAccepted}})
 async def check(
     request: Request,
     caller: SignedIn,

@@ -15,7 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 
-from app.cli.client.failures import ADVICE, BAD_INPUT, UNREACHABLE, CommandFailed
+from app.cli.client.failures import (
+    ADVICE,
+    BAD_INPUT,
+    UNREACHABLE,
+    CommandFailed,
+    Effect,
+    unanswered,
+)
 from app.cli.client.local_run import LocalRun, RunPhase, look_at_run, still_starting
 from app.cli.client.server_address import Server, is_loopback
 
@@ -84,11 +91,11 @@ class ApiClient:
 
     def get(self, path: str, query: Query | None = None) -> Any:
         """The JSON answer; tried up to three times."""
-        return self._json(self._ask("GET", path, tries=_TRIES, params=_given(query)))
+        return self._json(self._ask("GET", path, Effect.NONE, params=_given(query)))
 
     def get_raw(self, path: str, query: Query | None = None) -> httpx.Response:
         """The answer as it is, for CSV and logs."""
-        return self._ask("GET", path, tries=_TRIES, params=_given(query))
+        return self._ask("GET", path, Effect.NONE, params=_given(query))
 
     def pages(
         self, path: str, query: Query | None = None, *, limit: int, turn: str = "cursor"
@@ -115,16 +122,21 @@ class ApiClient:
         body: object = None,
         *,
         idempotency_key: str | None = None,
+        only_asks: bool = False,
     ) -> Any:
-        """The JSON answer. Repeated after a broken connection only under an idempotency key."""
+        """The JSON answer. only_asks: the api changes nothing.
+
+        Repeated after no answer or a broken connection only then, or under an idempotency key.
+        """
         headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        tries = 1 if idempotency_key is None else _TRIES
-        return self._json(self._ask("POST", path, tries=tries, json=body, headers=headers))
+        changes = Effect.UNKNOWN if idempotency_key is None else Effect.ONCE
+        effect = Effect.NONE if only_asks else changes
+        return self._json(self._ask("POST", path, effect, json=body, headers=headers))
 
     def exists(self, path: str) -> bool:
         """Whether HEAD finds something there."""
         try:
-            self._ask("HEAD", path, tries=_TRIES)
+            self._ask("HEAD", path, Effect.NONE)
         except CommandFailed as failure:
             if failure.status == 404:
                 return False
@@ -138,11 +150,13 @@ class ApiClient:
         headers = {"Content-Length": str(size_bytes), "Content-Type": "application/gzip"}
         usual = self._http.timeout
         limits = (usual.connect, _CHECK_SECONDS, usual.write, usual.pool)
-        self._ask("PUT", path, tries=1, content=content, headers=headers, timeout=limits)
+        effect = Effect.SAME_AGAIN  # the content is read once, so that a person does it
+        self._ask("PUT", path, effect, content=content, headers=headers, timeout=limits)
 
-    def _ask(self, method: str, path: str, *, tries: int, **request: Any) -> httpx.Response:
+    def _ask(self, method: str, path: str, effect: Effect, **request: Any) -> httpx.Response:
         import httpx
 
+        tries = _TRIES if effect.may_repeat else 1
         for left in reversed(range(tries)):
             try:
                 response = self._http.request(method, f"{_ROOT}{path}", **request)
@@ -151,7 +165,9 @@ class ApiClient:
                 raise self._unreachable(error) from error
             except httpx.TransportError as error:
                 if left == 0:
-                    raise self._unreachable(error) from error
+                    limits = httpx.Timeout(request.get("timeout", self._http.timeout))
+                    told = unanswered(self.url, error, limits, tries, effect)
+                    raise self._of_local_run() or CommandFailed(told, UNREACHABLE) from error
             else:
                 if left == 0 or response.status_code != _BUSY:
                     return self._checked(response)
@@ -206,18 +222,25 @@ class ApiClient:
         )
 
     def _unreachable(self, error: Exception) -> CommandFailed:
+        if (of_run := self._of_local_run()) is not None:
+            return of_run
         local = is_loopback(self.url)
-        if local and (run := self._local_run()) is not None:
-            if run.phase is RunPhase.STARTING:
-                return still_starting(run)
-            return CommandFailed(
-                f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
-                UNREACHABLE,
-            )
         # "[Errno 111] Connection refused": the number tells a person nothing.
         reason = re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__
         return CommandFailed(
             f"the api at {self.url} cannot be reached ({reason}). {self._about_the_address(local)}",
+            UNREACHABLE,
+        )
+
+    def _of_local_run(self) -> CommandFailed | None:
+        """What a `lowtide up` of this machine is doing, where that is why it does not answer."""
+        run = self._local_run() if is_loopback(self.url) else None
+        if run is None:
+            return None
+        if run.phase is RunPhase.STARTING:
+            return still_starting(run)
+        return CommandFailed(
+            f"the api at {self.url} cannot be reached: {run.sentence}. To do: {run.remedy}.",
             UNREACHABLE,
         )
 

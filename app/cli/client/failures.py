@@ -7,9 +7,14 @@ Not here: where the sentence is printed (`invocation`) or how an answer of the a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Self
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Self
 
+from app.domain.units.durations import measured_duration
 from app.domain.units.errors import Advice, DomainError, SpecError
+
+if TYPE_CHECKING:
+    import httpx
 
 JOB_FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -78,3 +83,47 @@ class CommandFailed(Exception):
         if self.problems:
             told["problems"] = list(self.problems)
         return told
+
+
+class Effect(Enum):
+    """What a request may have done when its answer did not come: the value says it to people."""
+
+    NONE = "Nothing was changed; try again in a minute."
+    ONCE = (
+        "The request may still be carried out, but once at most: every try had the same "
+        "Idempotency-Key. See with `lowtide jobs` whether the job is there before you submit it "
+        "again."
+    )
+    UNKNOWN = (
+        "The request may have been carried out, or may still be: look at what it should have "
+        "changed, as with `lowtide jobs`, before you repeat it."
+    )
+    SAME_AGAIN = "Send it again: what has arrived already is recognized by its digest."
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether a request that may have arrived can be sent again without asking anyone."""
+        return self in (Effect.NONE, Effect.ONCE)
+
+
+def unanswered(
+    url: str, error: httpx.TransportError, limits: httpx.Timeout, tries: int, effect: Effect
+) -> str:
+    """The sentences about a connection that was made and brought no answer."""
+    import httpx  # as late as in `api_client`: `--help` needs none
+
+    often = f", asked {tries} times" if tries > 1 else ""
+    if isinstance(error, httpx.ReadTimeout):
+        what = f"did not answer within {_seconds(limits.read)}{often}"
+    elif isinstance(error, httpx.WriteTimeout):
+        what = f"took nothing of the request for {_seconds(limits.write)}{often}"
+    else:
+        what = f"closed the connection before it answered{often}"
+    return (
+        f"the api at {url} {what}. It listens, so it is busy, starved of processor time, or just "
+        f"stopping: `lowtide status` on its machine tells. {effect.value}"
+    )
+
+
+def _seconds(limit: float | None) -> str:
+    return measured_duration(limit or 0.0)

@@ -18,6 +18,7 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import INTERRUPTED, CommandFailed
 from app.cli.client.server_address import Server, find_server
 from app.cli.client.terminal import Terminal
+from app.settings import SettingsError, load_settings
 
 PANEL: Final = "Everywhere"
 
@@ -61,8 +62,6 @@ class Invocation:
 
     def server(self) -> Server:
         """The server that the environment, `lowtide login` or a local `lowtide up` name."""
-        from app.settings import SettingsError, load_settings
-
         try:
             return find_server(load_settings())
         except SettingsError as error:

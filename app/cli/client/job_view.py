@@ -1,11 +1,13 @@
 """One job in lines of text: the same words for `show`, `watch`, `submit` and `jobs`.
 
-Pure: a job as the api describes it and the present go in, text comes out. Not here: when it is
-printed or redrawn.
+Pure: a job as the api describes it and the present go in, text comes out. The columns of a pool
+where a job may rent are here, too: $/H and HAZARD/H mean the same in all tables. Not here: when
+anything is printed or redrawn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -203,3 +205,20 @@ MACHINE_COLUMNS: Final = (
     Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
     Column("NOTE", machine_note),
 )
+
+
+def price_columns(count: int, one_machine: Callable[[Any], int]) -> tuple[Column, ...]:
+    """$/H is the price of all `count` machines; of several, EACH is that of one: "4 x 1.200".
+
+    one_machine: micro-dollars per hour of one machine, of a row.
+    """
+    together = Column("$/H", lambda row: wording.hourly(count * one_machine(row)), True)
+    if count == 1:
+        return (together,)
+    each = Column("EACH", lambda row: f"{count} x {wording.hourly(one_machine(row))}", True)
+    return together, each
+
+
+def hazard_head(count: int) -> str:
+    """The head of a column of interruptions per hour: of several machines, those of each."""
+    return "HAZARD/H" if count == 1 else "HAZARD/H EACH"

@@ -22,6 +22,7 @@ from app.cli.client.server_address import (
     local_admin_key,
     write_config,
 )
+from app.settings import load_settings
 
 _KEY_MAX = 4_096
 _HOST = re.compile(r"[\w.:-]+")
@@ -70,7 +71,6 @@ def _checked(url: str) -> str:
 
 
 def _key(invocation: Invocation, address: str) -> str:
-    from app.settings import load_settings
 
     if not sys.stdin.isatty():
         key = sys.stdin.readline(_KEY_MAX).strip()

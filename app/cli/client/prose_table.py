@@ -5,15 +5,13 @@ Not here: the cells (the commands), or plain tables and colour (`terminal`).
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, Final
 
-from app.cli.client.terminal import Column, Terminal, printable
+from app.cli.client.terminal import Column, Terminal, cells_of, printable
 
 _INDENT: Final = "    "
-_COLOUR: Final = re.compile("\x1b\\[[0-9;]*m")
 
 
 def prose(terminal: Terminal, text: str, indent: str = "") -> None:
@@ -69,4 +67,4 @@ def _wrapped(terminal: Terminal, text: str, indent: str) -> list[str]:
 def _fits(terminal: Terminal, lines: Sequence[str]) -> bool:
     if not terminal.out.isatty():
         return True
-    return max(len(_COLOUR.sub("", line)) for line in lines) <= terminal.width
+    return max(map(cells_of, lines)) <= terminal.width

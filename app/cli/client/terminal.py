@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 _CODES: Final = {
     "bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36",
@@ -28,6 +28,7 @@ _UNSEEN_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _COLOURED = re.compile("\x1b\\[[0-9;]*m")
 _LINE_ENDS = re.compile(r"[\r\n\t]+")
 _GAP: Final = "  "
+_UNWRAPPED: Final = 100_000
 _PROSE_BESIDE_MIN: Final = 40
 _PROSE_INDENT: Final = "    "
 
@@ -91,6 +92,26 @@ class Terminal:
         if not self.as_json:
             self.raw(f"{text}\n")
 
+    def to_script(self, document: object, results: Iterable[str]) -> bool:
+        """Write for a script: the document under --json, the results under -q; else False."""
+        if self.as_json:
+            self.json(document)
+        elif self.quiet:
+            for text in results:
+                self.result(text)
+        return self.as_json or self.quiet
+
+    def listing(
+        self, columns: Sequence[Column], rows: Sequence[Any], *, result: str, empty: str
+    ) -> None:
+        """Rows as a script or a person wants them. result: the field that -q prints of each."""
+        if self.to_script(rows, (str(row[result]) for row in rows)):
+            return
+        if rows:
+            self.table(columns, rows)
+        else:
+            self.line(empty)
+
     def raw(self, text: str) -> None:
         """Text as it is, at once."""
         self.out.write(text)
@@ -142,8 +163,7 @@ class Terminal:
         """
         below: Column | None = None
         if columns[-1].prose and self.out.isatty():
-            figures = [len(_COLOURED.sub("", line)) for line in self._lines(columns[:-1], rows)]
-            room = self.width - max(figures) - len(_GAP)
+            room = self.width - max(map(cells_of, self._lines(columns[:-1], rows))) - len(_GAP)
             if room >= _PROSE_BESIDE_MIN:
                 columns = [*columns[:-1], _cut(columns[-1], room)]
             else:
@@ -158,17 +178,27 @@ class Terminal:
         return shown
 
     def _lines(self, columns: Sequence[Column], rows: Sequence[Any]) -> list[str]:
-        cells = [[printable(column.text(row)) for column in columns] for row in rows]
-        widths = [
-            max(len(column.heading), *(len(line[index]) for line in cells), 0)
-            for index, column in enumerate(columns)
-        ]
-        heading = self._row([column.heading for column in columns], columns, widths)
-        lines = [self.paint(heading, "bold")]
-        for row, line in zip(rows, cells, strict=True):
+        """The table as rich lays it out, however wide; cells are text, never rich's markup."""
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
+        for column in columns:
+            side: Literal["left", "right"] = "right" if column.right else "left"
+            table.add_column(Text(column.heading), justify=side, no_wrap=True)
+        for row in rows:
             styles = [column.style(row) if column.style else "" for column in columns]
-            lines.append(self._row(line, columns, widths, styles))
-        return lines
+            cells = [printable(column.text(row)) for column in columns]
+            table.add_row(*map(Text, cells, styles))
+        console = Console(
+            width=_UNWRAPPED,
+            color_system="standard" if self._colour else None,
+            force_terminal=self._colour,
+        )
+        with console.capture() as captured:
+            console.print(table)
+        return [line.rstrip() for line in captured.get().removesuffix("\n").split("\n")]
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Names and values below each other; an empty value leaves its line out."""
@@ -177,27 +207,17 @@ class Terminal:
         for name, value in shown:
             self.line(f"{self.paint(name.ljust(width), 'dim')}  {value}")
 
-    def _row(
-        self,
-        line: Sequence[str],
-        columns: Sequence[Column],
-        widths: Sequence[int],
-        styles: Sequence[str] = (),
-    ) -> str:
-        padded = [
-            cell.rjust(width) if column.right else cell.ljust(width)
-            for cell, column, width in zip(line, columns, widths, strict=True)
-        ]
-        painted = [
-            self.paint(cell, style)
-            for cell, style in zip(padded, styles or [""] * len(padded), strict=True)
-        ]
-        return _GAP.join(painted).rstrip()
-
 
 def style_of_state(state: str) -> str:
     """The colour of a job's, attempt's or instance's state; "" for one without a colour."""
     return _COLOUR_OF_STATE.get(state, "")
+
+
+def cells_of(line: str) -> int:
+    """How many columns of a screen a line takes, colours apart; some characters take two."""
+    from rich.cells import cell_len
+
+    return cell_len(_COLOURED.sub("", line))
 
 
 def cut(text: str, width: int) -> str:

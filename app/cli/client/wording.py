@@ -15,7 +15,7 @@ from app.domain.units.errors import InvalidValue
 from app.domain.units.instants import day_and_time
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.percent import against as difference
-from app.domain.units.percent import part_percent
+from app.domain.units.percent import part_percent, percent_down
 from app.domain.units.percent import percent as whole_percent
 from app.domain.units.size_text import size_text
 
@@ -41,6 +41,11 @@ def hourly(microusd_per_hour: int | None) -> str:
 def percent(share: float | None) -> str:
     """0.7 as "70 %"; "-" for None."""
     return NOTHING if share is None else whole_percent(share)
+
+
+def saved(ratio: float | None) -> str:
+    """How much less than on-demand, as the pages round it: 0.746 as "74 %"; "-" for None."""
+    return NOTHING if ratio is None else percent_down(ratio)
 
 
 def part(microusd: int, total_microusd: int) -> str:

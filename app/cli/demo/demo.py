@@ -25,6 +25,7 @@ from app.cli.demo.demo_proof import prove as prove_by_running_again
 from app.cli.demo.demo_report import write_report
 from app.cli.demo.demo_story import bill, interruption, intro, plan, progress, resumed
 from app.domain.units.durations import format_duration
+from app.settings import load_settings
 
 Document = Mapping[str, Any]
 
@@ -81,7 +82,6 @@ def demo(
     """
     from app.adapters.embedded.embedded_errors import StateFolderUnusableError
     from app.bootstrap import local_cloud_folder
-    from app.settings import load_settings
 
     folder = (state_dir or load_settings().state_dir).expanduser().absolute()
     settings = {"LOWTIDE_LOCAL_BILLING_SPEED": str(BILLING_SPEED)}
@@ -180,7 +180,7 @@ class DemoRun:
         killed_at = _instant(answer["ends_at"])
         label = self._job.labels[machine["id"]]
         self._tell(
-            f"{self._telling.clock()}  ⚡ AWS takes {label}: interruption notice "
+            f"{self._telling.clock()}  ⚡ the local cloud takes {label}: interruption notice "
             f"(shortened to {format_duration(NOTICE_SECONDS)})"
         )
         return machine["id"], killed_at - timedelta(seconds=NOTICE_SECONDS), killed_at

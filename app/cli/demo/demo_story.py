@@ -10,10 +10,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from app.cli.client.wording import NOTHING, against_on_demand, bar, hourly, instant, plural, spread
+from app.cli.client.wording import (
+    NOTHING,
+    against_on_demand,
+    bar,
+    hourly,
+    instant,
+    place,
+    plural,
+    spread,
+)
 from app.cli.demo.demo_losses import LossComparison, StepLossPair
 from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.money import format_usd, short_usd
+from app.domain.units.percent import percent_down
 from app.domain.wording.checkpoint_words import where_it_went_on
 
 Document = Mapping[str, Any]
@@ -47,16 +57,16 @@ def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) 
     lines = ["", f"plan    {title}"]
     lines.append(
         f"        {'pool':<30}{'$/h':>7}  {'each':>10}  {'vs on-demand':>12}  "
-        f"{'hazard/h':>8}   decision"
+        f"{'hazard/h each':>13}   decision"
     )
     for offer, decision in _chosen(list(offers)):
         price, full = offer["price_microusd_per_hour"], offer["on_demand_microusd_per_hour"]
-        name = _pool(offer["pool"])
+        name = place(offer["pool"])
         hazard = offer["hazard_per_hour"]
         risk = NOTHING if hazard is None else f"{hazard:.2f}"
         each = f"{nodes} x {hourly(price)}"
         prices = f"{hourly(nodes * price):>7}  {each:>10}  {against_on_demand(price, full):>12}"
-        figures = f"{prices}  {risk:>8}"
+        figures = f"{prices}  {risk:>13}"
         lines.append(f"        {name:<30}{figures}   {decision}")
     return lines
 
@@ -150,7 +160,7 @@ def bill(cost: Document) -> list[str]:
         booked, waived = machine["booked_microusd"], machine["waived_microusd"]
         text = f"{machine['label']} {format_usd(booked + waived, 3)}"
         if waived:
-            text += f", waived -{format_usd(waived, 3)} (AWS ended it in its first hour)"
+            text += f", waived -{format_usd(waived, 3)} (its cloud ended it in its first hour)"
         machines.append(text)
     activities = statement["by_activity"]
     parts = [
@@ -172,7 +182,7 @@ def bill(cost: Document) -> list[str]:
 
 
 def _saving(ratio: float) -> str:
-    share = f"{abs(ratio):.0%}".replace("%", " %")
+    share = percent_down(ratio).removeprefix("-")
     return f"{share} saved, net" if ratio >= 0 else f"{share} more than on-demand"
 
 
@@ -205,12 +215,6 @@ def _verdict(which: str, pairs: Sequence[StepLossPair]) -> str:
     told = f"{wrong:,} differ ✗" if wrong else "equal bit for bit ✓"
     steps = f"steps {pairs[0].step:,} to {pairs[-1].step:,}"
     return f"{which}: {len(pairs):,} losses compared, {steps}: {told}"
-
-
-def _pool(key: str) -> str:
-    _provider, _region, zone, _type, market = key.split("/")
-    cloud = "gcp" if zone.count("-") == 2 and zone[-2] == "-" else "aws"
-    return f"{cloud} {zone}  {'spot' if market == 'spot' else 'on-dem.'}"
 
 
 def _zone(key: str) -> str:

@@ -7,20 +7,28 @@ themselves (`app.adapters.providers.machine_catalog`), or asking a cloud (its pr
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from app.adapters.system_clock import SystemClock
 from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.cli.client.local_command import AsJson, Quiet, StateDir, ending_well, settings_with
 from app.cli.client.terminal import Column, Terminal
+from app.domain.market.gpu_catalog import (
+    CATALOG_DATE,
+    GPU_MODELS,
+    THROUGHPUT_SOURCE,
+    Throughput,
+    expected_throughput,
+    model_of,
+)
+from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice
+from app.domain.market.machine_catalog import MachineCatalog, MachineType, make_catalog
+from app.domain.market.machine_need import is_choice
 from app.domain.units.errors import InvalidValue
-
-if TYPE_CHECKING:
-    from app.domain.market.gpu_catalog import Throughput
-    from app.domain.market.gpu_choice import GpuChoice
-    from app.domain.market.machine_catalog import MachineCatalog, MachineType
+from app.settings import SettingsError
 
 catalog = CommandList(
     cls=DefaultCommandGroup, help="List machine types with GPUs; refresh the list."
@@ -57,12 +65,10 @@ def list_types(
         rows = [
             one for found in catalogs for one in found.types if wanted is None or _fits(one, wanted)
         ]
-        if as_json:
-            terminal.json(_document(catalogs, rows))
-        elif quiet:
-            for one in rows:
-                terminal.result(one.name)
-        elif not rows:
+        document = _document(catalogs, rows) if as_json else None
+        if terminal.to_script(document, (one.name for one in rows)):
+            return
+        if not rows:
             terminal.line("No machine type has such a GPU; `lowtide catalog` lists all types.")
         else:
             terminal.table(_COLUMNS, rows)
@@ -84,12 +90,9 @@ def refresh(
     The new list is stored in the state folder and replaces the one that Lowtide ships.
     """
     from app.adapters.providers.machine_catalog import save_catalog
-    from app.adapters.system_clock import SystemClock
     from app.bootstrap import open_providers
-    from app.domain.market.machine_catalog import make_catalog
     from app.ports.cloud_provider import ProviderError
     from app.ports.provider_diagnosis import MachineTypeSource
-    from app.settings import SettingsError
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
     with ending_well(terminal):
@@ -136,7 +139,6 @@ def _catalogs(provider: str | None, state_dir: Any) -> list[MachineCatalog]:
 
 
 def _choice(written: str) -> GpuChoice:
-    from app.domain.market.gpu_choice import parse_gpu_choice
 
     try:
         return parse_gpu_choice(written)
@@ -148,15 +150,12 @@ def _fits(one: MachineType, wanted: GpuChoice) -> bool:
     """A number of GPUs counts only when it is more than the one that goes without saying."""
     from dataclasses import replace
 
-    from app.domain.market.machine_need import is_choice
-
     if wanted.count == 1:
         wanted = replace(wanted, count=one.gpu_count)
     return is_choice(one.hardware, wanted)
 
 
 def _speed(one: MachineType) -> Throughput:
-    from app.domain.market.gpu_catalog import Throughput, expected_throughput, model_of
 
     model = model_of(one.gpu, one.gpu_memory_gb)
     if model is None:
@@ -165,7 +164,6 @@ def _speed(one: MachineType) -> Throughput:
 
 
 def _document(catalogs: list[MachineCatalog], rows: list[MachineType]) -> dict[str, Any]:
-    from app.domain.market.gpu_catalog import CATALOG_DATE, GPU_MODELS, THROUGHPUT_SOURCE
 
     return {
         "catalogs": [

@@ -17,7 +17,7 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_path
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
-from app.domain.wording.machine_words import ended_words
+from app.domain.wording.machine_words import billing_speed_words, ended_words
 from app.domain.wording.stored_words import stored_words
 
 cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
@@ -64,11 +64,8 @@ def report(
         raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or these")
     found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
     terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json(found)
-    elif terminal.quiet:
-        terminal.result(wording.exact_money(found["statement"]["total_microusd"]))
-    else:
+    total = wording.exact_money(found["statement"]["total_microusd"])
+    if not terminal.to_script(found, [total]):
         print_job_cost(terminal, found)
 
 
@@ -136,6 +133,14 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("books", found["books"]["sentence"]),
         ]
     )
+    _tell_faster_bill(terminal, found)
+
+
+def _tell_faster_bill(terminal: Terminal, found: dict[str, Any]) -> None:
+    """Who reads the times of machines beside their costs would find these wrong."""
+    # A server of the release before does not tell it.
+    if faster := billing_speed_words(found.get("billing_speed", 1)):
+        terminal.line(f"\n{faster}")
 
 
 def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool) -> None:
@@ -153,13 +158,9 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
         terminal.raw(answer.text)
         return
     found = invocation.api.get("/costs", query)
-    if terminal.as_json:
-        terminal.json(found)
-        return
-    if terminal.quiet:
-        terminal.result(wording.exact_money(found["total_microusd"]))
-        return
     total = found["total_microusd"]
+    if terminal.to_script(found, [wording.exact_money(total)]):
+        return
     terminal.line(f"{found['from_day']} to {found['to_day']}, whole days in UTC")
     terminal.table(
         (
@@ -183,6 +184,7 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
             ("books", found["books"]["sentence"]),
         ]
     )
+    _tell_faster_bill(terminal, found)
 
 
 def _no_such_label(invocation: Invocation, label: str) -> str:
@@ -244,7 +246,7 @@ def _comparison(statement: dict[str, Any]) -> str:
     compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_microusd"]
     if not compared or saved is None:
         return ""
-    share = wording.percent(abs(saved) / compared)
+    share = wording.saved(saved / compared).removeprefix("-")
     told = f"{share} saved, net" if saved >= 0 else f"this job cost {share} more"
     return f"{wording.money(compared)} for the same work, so {told}"
 

@@ -54,14 +54,9 @@ def destroy(
     invocation.api.post("/destroy", {"deployment_id": before["deployment_id"]})
     after = wait_for(invocation, _is_gone, wait)
     left, unlisted = after["machines"], [one for one in after["regions"] if not one["fresh"]]
-    if terminal.as_json:
-        terminal.json(after)
-    elif terminal.quiet:
-        for row in left:
-            terminal.result(row["provider_instance_id"] or row["id"])
-        for row in leftovers_of(after):
-            terminal.result(row["id"])
-    else:
+    names = [row["provider_instance_id"] or row["id"] for row in left]
+    names += [row["id"] for row in leftovers_of(after)]
+    if not terminal.to_script(after, names):
         print_lists(invocation, after)
         if left:
             print_machines(invocation, left)

@@ -42,18 +42,9 @@ def list_instances(
 ) -> None:
     """List rented machines (`lowtide instances` alone)."""
     found = _instances(invocation, job, live=not everything)
-    terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json(found)
-    elif terminal.quiet:
-        for row in found:
-            terminal.result(row["id"])
-    elif found:
-        terminal.table(_columns(datetime.now(UTC)), found)
-    else:
-        terminal.line(
-            "No machine has been rented yet." if everything else "No machine is rented now."
-        )
+    empty = "No machine has been rented yet." if everything else "No machine is rented now."
+    columns = _columns(datetime.now(UTC))
+    invocation.terminal.listing(columns, found, result="id", empty=empty)
 
 
 @instances.command("interrupt")

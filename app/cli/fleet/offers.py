@@ -14,7 +14,7 @@ import typer
 from app.cli.client import wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.terminal import Column
-from app.cli.fleet.price_chart import show_histories
+from app.cli.fleet.price_chart import NO_POOL_MATCHES, show_histories
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
 
@@ -57,17 +57,11 @@ def offers(
         if market in (None, row["market"]) and pool in (None, row["pool"])
     ]
     terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json(found)
-    elif terminal.quiet:
-        for row in found:
-            terminal.result(row["pool"])
-    elif found:
-        terminal.table(_columns(datetime.now(UTC)), found)
-    elif (gpu, market, pool) != (None, None, None):
-        terminal.line("No pool matches; `lowtide offers` lists them all.")
+    if (gpu, market, pool) != (None, None, None):
+        empty = NO_POOL_MATCHES
     else:
-        terminal.line("No prices yet: the worker reads them within a few seconds of its start.")
+        empty = "No prices yet: the worker reads them within a few seconds of its start."
+    terminal.listing(_columns(datetime.now(UTC)), found, result="pool", empty=empty)
 
 
 def _columns(now: datetime) -> tuple[Column, ...]:

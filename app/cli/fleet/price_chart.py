@@ -15,6 +15,7 @@ from app.domain.market.price_history import levels
 
 COLUMNS: Final = 60
 ROWS: Final = 6
+NO_POOL_MATCHES: Final = "No pool matches; `lowtide offers` lists them all."
 _LINE, _SPACE = "─", " "
 
 
@@ -23,17 +24,13 @@ def show_histories(terminal: Terminal, found: list[dict[str, Any]], spot: bool |
     if spot is not None:
         market = Market.SPOT if spot else Market.ON_DEMAND
         found = [row for row in found if row["market"] == market]
-    if terminal.as_json:
-        terminal.json(found)
-    elif terminal.quiet:
-        for row in found:
-            terminal.result(row["pool"])
-    elif not found:
-        terminal.line("No pool matches; `lowtide offers` lists them all.")
-    else:
-        for number, row in enumerate(found):
-            for line in ([""] if number else []) + history_lines(row):
-                terminal.line(line)
+    if terminal.to_script(found, (row["pool"] for row in found)):
+        return
+    if not found:
+        terminal.line(NO_POOL_MATCHES)
+    for number, row in enumerate(found):
+        for line in ([""] if number else []) + history_lines(row):
+            terminal.line(line)
 
 
 def history_lines(row: dict[str, Any]) -> list[str]:

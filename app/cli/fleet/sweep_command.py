@@ -44,12 +44,8 @@ def sweep(
     listed = wait_for(invocation, all_listed, _LISTED_SECONDS)
     released, document = document.get("released", 0), listed
     terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json({**document, "released": released})
-    elif terminal.quiet:
-        for row in _unknown(document):
-            terminal.result(row["provider_instance_id"])
-    else:
+    unknown = (row["provider_instance_id"] for row in _unknown(document))
+    if not terminal.to_script({**document, "released": released}, unknown):
         print_lists(invocation, document)
         _print_found(invocation, document, released if confirm else None)
     if not all_listed(document):

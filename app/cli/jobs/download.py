@@ -23,7 +23,9 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.progress_bar import ProgressBar, progress_bar
 from app.cli.client.terminal import Terminal
+from app.domain.lifecycle.job import JobState
 from app.domain.wording.attempt_words import attempt_words
+from app.domain.wording.checkpoint_words import why_no_checkpoint
 from trainer.protocol.best_score import USUAL_METRIC
 from trainer.protocol.checkpoint_manifest import stays_inside
 
@@ -90,9 +92,6 @@ def download(
 
 def _nothing_to_fetch(job: dict[str, Any], *, removed: bool) -> str:
     """Why there is nothing to fetch; after an end without a checkpoint also how one is kept."""
-    from app.domain.lifecycle.job import JobState
-    from app.domain.wording.checkpoint_words import why_no_checkpoint
-
     told = why_no_checkpoint(job["name"], JobState(job["state"]), removed=removed)
     if removed or job["ended_at"] is None:
         return told
@@ -198,22 +197,16 @@ def _chunk(api: ApiClient, base: str, name: str, start: int, length: int, digest
 def _tell(
     terminal: Terminal, row: dict[str, Any], target: Path, files: list[dict[str, Any]], total: int
 ) -> None:
-    if terminal.as_json:
-        names = [entry["name"] for entry in files]
-        terminal.json(
-            {
-                "step": row["step"],
-                "attempt": wording.attempt(row),
-                "fence": row["fence"],
-                "final": row["final"],
-                "folder": str(target),
-                "files": names,
-                "size_bytes": total,
-            }
-        )
-        return
-    if terminal.quiet:
-        terminal.result(str(target))
+    document = {
+        "step": row["step"],
+        "attempt": wording.attempt(row),
+        "fence": row["fence"],
+        "final": row["final"],
+        "folder": str(target),
+        "files": [entry["name"] for entry in files],
+        "size_bytes": total,
+    }
+    if terminal.to_script(document, [str(target)]):
         return
     final = ", the final one" if row["final"] else ""
     counted = "1 file" if len(files) == 1 else f"{len(files)} files"

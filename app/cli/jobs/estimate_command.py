@@ -13,10 +13,12 @@ import typer
 from app.cli.client import wording
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
-from app.cli.client.price_columns import price_columns
+from app.cli.client.job_view import hazard_head, price_columns
 from app.cli.client.terminal import Column, Terminal
 from app.cli.jobs.spec_edits import SpecEdits, read_draft
 from app.domain.units.durations import format_duration
+from app.domain.units.percent import percent_down
+from app.domain.wording.machine_words import billing_speed_words
 
 if TYPE_CHECKING:
     from app.domain.spec.job_spec import JobSpec
@@ -29,8 +31,6 @@ _WAITS_NOTE: Final = (
     "how much later."
 )
 _POOL: Final = Column("POOL ALONE", lambda row: wording.pool(row["pool"]))
-_HAZARD: Final = Column("HAZARD/H", lambda row: _hazard(row.get("hazard_per_hour")), True)
-_OF_GANG: Final = Column("INTERRUPTED/H", lambda row: f"{row['interruptions_per_hour']:.2f}", True)
 _FIGURES: Final = (
     Column("EMPTY", lambda row: _chance(row["empty_chance"]), True),
     Column("COST MEAN", lambda row: wording.money(row["expected_microusd"]), True),
@@ -125,7 +125,8 @@ def asked_for(
     body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
     body.pop("workdir", None)  # it is not uploaded yet, and tells nothing of the cost
     accepted = "&accept_risk=true" if accept_risk else ""
-    found: dict[str, Any] = invocation.api.post(f"/estimates?seed={seed}{accepted}", body)
+    path = f"/estimates?seed={seed}{accepted}"
+    found: dict[str, Any] = invocation.api.post(path, body, only_asks=True)
     return found
 
 
@@ -159,18 +160,15 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     pools = [*found["pools"], *([found["on_demand"]] if found["on_demand"] else [])]
     count = found.get("node_count", 1)
     prices = price_columns(count, lambda row: row["microusd_per_hour"] // count)
-    hazards = (_HAZARD, _OF_GANG) if count > 1 else (_HAZARD,)
-    terminal.table((_POOL, *prices, *hazards, *_FIGURES), pools)
+    terminal.table((_POOL, *prices, *_hazard_columns(count), *_FIGURES), pools)
     if count > 1:
         terminal.line(
-            "HAZARD/H is that of one machine over its life, as in `lowtide explain`; "
-            f"INTERRUPTED/H is that of the job, which any of its {count} machines interrupts."
+            "HAZARD/H EACH is that of one machine over its life, as in `lowtide explain`; "
+            f"JOB INTERRUPTED/H is that of the job, which any of its {count} machines interrupts."
         )
     speed = max((row.get("billing_speed", 1) for row in pools), default=1)
-    if speed > 1:
-        terminal.line(
-            f"The local cloud bills {speed} seconds for each second; every cost here counts that."
-        )
+    if faster := billing_speed_words(speed):
+        terminal.line(faster)
     curve = found["curve"]
     if curve:
         terminal.line()
@@ -235,6 +233,17 @@ def _columns() -> tuple[Column, ...]:
     )
 
 
+def _hazard_columns(count: int) -> tuple[Column, ...]:
+    """Interruptions per hour: of each machine, as all tables have it; of several, also the job's,
+    which any of them interrupts.
+    """
+    each = Column(hazard_head(count), lambda row: _hazard(row.get("hazard_per_hour")), True)
+    if count == 1:
+        return (each,)
+    of_job = Column("JOB INTERRUPTED/H", lambda row: _hazard(row["interruptions_per_hour"]), True)
+    return each, of_job
+
+
 def _curve_line(point: dict[str, Any], most: int) -> str:
     p50 = round(_BAR_CELLS * point["cost_p50_microusd"] / most)
     p90 = round(_BAR_CELLS * point["cost_p90_microusd"] / most)
@@ -253,4 +262,4 @@ def _finish(seconds: float | None) -> str:
 
 
 def _chance(share: float | None) -> str:
-    return wording.NOTHING if share is None else wording.percent(share)
+    return wording.NOTHING if share is None else percent_down(share)

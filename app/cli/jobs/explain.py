@@ -15,22 +15,21 @@ import typer
 from app.cli.client import wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
-from app.cli.client.job_view import eta, next_commands
-from app.cli.client.price_columns import price_columns
+from app.cli.client.job_view import eta, hazard_head, next_commands, price_columns
 from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
-from app.domain.wording.decision_words import verdict_word
+from app.domain.wording.decision_words import WAYS_NOTE, verdict_word
 
 _HISTORY_MAX: Final = 100
 _LOOKED_BACK: Final = 20
 _POOLS_SHOWN: Final = 12
 _CHOSEN: Final = "✓"
 _WAYS: Final = (
-    ("spot", "spot_microusd"),
-    ("waiting", "wait_microusd"),
-    ("on-demand", "on_demand_microusd"),
+    ("with spot machines", "spot_microusd"),
+    ("by waiting", "wait_microusd"),
+    ("with on-demand machines", "on_demand_microusd"),
 )
 
 Row = dict[str, Any]
@@ -62,12 +61,8 @@ def explain(
     path = job_path(invocation.api, job)
     found = invocation.api.get(f"{path}/explanation", {"limit": limit})
     decisions = found["decisions"]
-    if terminal.as_json:
-        terminal.json(found)
-        return
-    if terminal.quiet:
-        for row in _taken(_placing(decisions)) if decisions else []:
-            terminal.result(row["pool"])
+    taken = _taken(_placing(decisions)) if decisions else []
+    if terminal.to_script(found, (row["pool"] for row in taken)):
         return
     now = datetime.now(UTC)
     _head(terminal, found, now)
@@ -138,8 +133,8 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
     ]
     told_at = f"at the decision {_hour(decision['last_confirmed_at'])}"
     if ways:
-        expected = f"{told_at}, expected to the end, beginning with: {', '.join(ways)}"
-        prose(terminal, expected, indent="  ")
+        expected = f"{told_at}, the cost expected to the end of the job, beginning"
+        prose(terminal, f"{expected} {', '.join(ways)}. {WAYS_NOTE}", indent="  ")
     shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
     if not shown:
         return
@@ -149,7 +144,8 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
     prose_table(terminal, _pool_columns(count), _WHY_NOW, shown)
     if count > 1:
         terminal.line(
-            f"HAZARD/H is that of one machine over its life; any of the {count} interrupts the job."
+            f"HAZARD/H EACH is that of one machine over its life; any of the {count} interrupts "
+            "the job."
         )
     if any(row.get("left") for row in shown):
         prose(
@@ -166,8 +162,8 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
     if not all(map(_by_hour, shown)):
         prose(
             terminal,
-            "EXPECTED, WOULD TAKE: for the work left at the decision, with start-up and the "
-            "interruptions to expect in that pool.",
+            "EXPECTED, WOULD TAKE: for the work left at the decision, in that pool alone, with "
+            "start-up and the interruptions to expect there, without a minimum charge.",
         )
     rest = len(decision["pools"]) - len(shown)
     if rest:
@@ -249,7 +245,7 @@ def _pool_columns(count: int) -> tuple[Column, ...]:
         *price_columns(count, _price),
         _VS_ON_DEMAND,
         Column("QUOTE AGE", lambda row: format_duration(row["quote_age_seconds"]), True),
-        Column("HAZARD/H", _hazard, True),
+        Column(hazard_head(count), _hazard, True),
         Column("EXPECTED", _expected, True),
         Column("WOULD TAKE", _would_take, True),
     )

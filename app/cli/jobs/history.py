@@ -13,7 +13,7 @@ import typer
 from app.cli.client import job_view, wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
-from app.cli.client.terminal import Column, Terminal
+from app.cli.client.terminal import Column
 from app.domain.wording.event_words import actor_words, event_words, without_doubles
 
 _LIMIT: Final = 10_000
@@ -49,7 +49,7 @@ def events(
     rows = [row for row in found if kind in (None, row["kind"], event_words(row["kind"]))]
     if not invocation.terminal.as_json:
         rows = without_doubles(rows)
-    _list(invocation.terminal, EVENT_COLUMNS, rows, "kind", "No event of this kind.")
+    invocation.terminal.listing(EVENT_COLUMNS, rows, result="kind", empty="No event of this kind.")
 
 
 @api_command("lowtide checkpoints bert-ft")
@@ -64,7 +64,7 @@ def checkpoints(invocation: Invocation, job: JobName) -> None:
         Column("NOTE", _checkpoint_note),
     )
     empty = "This job has saved no checkpoint."
-    _list(invocation.terminal, columns, found, "step", empty)
+    invocation.terminal.listing(columns, found, result="step", empty=empty)
 
 
 @api_command("lowtide metrics bert-ft", "lowtide metrics bert-ft --json --all")
@@ -86,25 +86,7 @@ def metrics(
         *(Column(name.upper(), _metric(name), True) for name in names),
     )
     empty = "No metrics yet: they come with the first progress lines of the training."
-    _list(invocation.terminal, columns, points, "step", empty)
-
-
-def _list(
-    terminal: Terminal,
-    columns: tuple[Column, ...],
-    rows: list[Any],
-    name: str,
-    empty: str,
-) -> None:
-    if terminal.as_json:
-        terminal.json(rows)
-    elif terminal.quiet:
-        for row in rows:
-            terminal.result(str(row[name]))
-    elif rows:
-        terminal.table(columns, rows)
-    else:
-        terminal.line(empty)
+    invocation.terminal.listing(columns, points, result="step", empty=empty)
 
 
 def _checkpoint_note(row: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.local_command import ending_well
 from app.cli.client.terminal import Terminal
 from app.cli.client.wording import plural, size
+from app.cli.jobs.spec_edits import SpecDraft
 from app.cli.jobs.workdir_files import ARCHIVE_BYTES_MAX, find_members
 from app.domain.market.gpu_choice import MAX_GPUS_PER_NODE
 from app.domain.spec.names import NAME_LENGTH_MAX
@@ -225,7 +226,6 @@ def _write(target: Path, text: str) -> None:
 
 def _check(text: str, target: Path) -> None:
     """Raises CommandFailed for an option that makes no valid job."""
-    from app.cli.jobs.spec_edits import SpecDraft
     from app.domain.spec.spec_text import parse_spec_text
 
     SpecDraft(str(target), parse_spec_text(text.encode(), "yaml"), target.parent).spec()

@@ -20,6 +20,8 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_named, job_path
 from app.cli.client.terminal import Terminal
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
+from app.domain.units.errors import InvalidValue
+from app.domain.units.money import parse_usd
 
 _JOBS_OF_REQUEST: Final = 500
 _PARTS_MAX: Final = 5_000
@@ -175,9 +177,6 @@ def resume(
 
 def _added(written: str) -> str:
     """The dollars of "+50", as the api takes them. Raises CommandFailed."""
-    from app.domain.units.errors import InvalidValue
-    from app.domain.units.money import parse_usd
-
     amount = written.strip().removeprefix("+")
     try:
         parse_usd(amount, at_least_microusd=10_000)

@@ -63,12 +63,9 @@ def jobs(
     }
     found = invocation.api.pages("/jobs", query, limit=limit)
     terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json(found)
-    elif terminal.quiet:
-        for job in found:
-            terminal.result(job["name"])
-    elif not found:
+    if terminal.to_script(found, (job["name"] for job in found)):
+        return
+    if not found:
         filtered = any(value is not None for value in query.values())
         terminal.line(
             "No job matches; leave a filter out."
@@ -94,11 +91,7 @@ def show(invocation: Invocation, job: JobName) -> None:
     """
     found = invocation.api.get(job_path(invocation.api, job))
     terminal = invocation.terminal
-    if terminal.as_json:
-        terminal.json(found)
-        return
-    if terminal.quiet:
-        terminal.result(found["state"])
+    if terminal.to_script(found, [found["state"]]):
         return
     terminal.line(terminal.paint(found["name"], "bold"))
     terminal.fields(job_view.summary(found, datetime.now(UTC), terminal))
@@ -125,7 +118,7 @@ def _columns(now: datetime) -> list[Column]:
         Column("WHERE", _where),
         Column("$/H", lambda job: wording.hourly(job["microusd_per_hour"]), True),
         Column("COST", _cost, True),
-        Column("SAVED", lambda job: wording.percent(job["net_saved_ratio"]), True),
+        Column("SAVED", lambda job: wording.saved(job["net_saved_ratio"]), True),
     ]
 
 

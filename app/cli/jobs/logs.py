@@ -17,6 +17,7 @@ import typer
 
 from app.cli.client import job_view, wording
 from app.cli.client.api_client import ApiClient
+from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Terminal
@@ -96,7 +97,9 @@ def logs(
     ] = None,
     tail: Annotated[
         int | None,
-        typer.Option("--tail", "-n", min=1, metavar="N", help="Start with the last N lines."),
+        typer.Option(
+            "--tail", "-n", min=1, metavar="N", help="Start with the last N lines of each machine."
+        ),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Pass control characters on to the terminal, too.")
@@ -110,6 +113,8 @@ def logs(
     path = job_path(api, job)
     at = None if since is None else wording.since(since, datetime.now(UTC))
     wanted = LogFilter(rank, attempt, at)
+    if attempt is not None:
+        _require_attempt(api, path, attempt)
     several = _is_gang(api.get(path)) and rank is None
     shown = str if raw else visible
     readers: dict[str, Reader] = {}
@@ -132,6 +137,27 @@ def visible(line: str) -> str:
     """
     last = line.rstrip("\r").rpartition("\r")[2]
     return _CONTROLS.sub(_spelled_out, _COLOURS.sub("", last))
+
+
+def _require_attempt(api: ApiClient, path: str, wanted: int) -> None:
+    """Raises CommandFailed, with the attempts that there are, for one that the job never had."""
+    counts = [int(row["ordinal"]) for row in api.get(f"{path}/attempts")["items"]]
+    if wanted in counts:
+        return
+    streams = api.get(f"{path}/logs")["items"]
+    known = [reader for reader in map(_reader, streams) if reader is not None]
+    fence = _wanted_fence(known, wanted)
+    if any(reader.fence == fence for reader in known):
+        return
+    if not counts:
+        there = "it has none yet"
+    elif len(counts) == 1:
+        there = "it has only attempt 1"
+    else:
+        there = f"it has the attempts 1 to {max(counts):,}"
+    lost = [_name(row) for row in streams if row.get("ordinal", 0) is None and _reader(row)]
+    others = f"; of attempts that the server lost there are {', '.join(lost)}" if lost else ""
+    raise CommandFailed(f"this job has no attempt {wanted:,}: {there}{others}")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli.client.failures import CommandFailed
+from app.domain.units.errors import SpecError
 
 if TYPE_CHECKING:
     from app.domain.spec.job_spec import JobSpec
@@ -51,7 +52,6 @@ class SpecDraft:
     def spec(self, workdir_digest: str | None = None) -> JobSpec:
         """The spec with the packed folder in place; raises CommandFailed listing every problem."""
         from app.domain.spec.job_spec import parse_spec
-        from app.domain.units.errors import SpecError
 
         data = self.data
         if self.folder is not None:
@@ -68,7 +68,6 @@ def read_draft(source: str, edits: SpecEdits) -> SpecDraft:
     Raises CommandFailed when it cannot be read or is not valid.
     """
     from app.domain.spec.spec_text import parse_spec_text
-    from app.domain.units.errors import SpecError
 
     what = "the spec on stdin" if source == "-" else source
     text, text_type, base = _read(source)
@@ -155,7 +154,6 @@ def _value(key: str, text: str) -> object:
     """The value as YAML would read it: a number, a list, text."""
     from app.domain.spec.spec_text import MAX_DEPTH, MAX_VALUES
     from app.domain.spec.spec_yaml import read_yaml
-    from app.domain.units.errors import SpecError
 
     if not text.strip():
         return ""

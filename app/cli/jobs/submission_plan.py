@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from app.cli.client import wording
-from app.cli.client.price_columns import price_columns
+from app.cli.client.job_view import hazard_head, price_columns
 from app.cli.client.terminal import Column, Terminal
+from app.domain.billing.budget import first_segment_microusd
+from app.domain.market.offer import Market, Offer, Pool, Quote
+from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.units.durations import exact_duration, format_duration, whole_minutes
 from app.domain.units.instants import format_instant
 
 if TYPE_CHECKING:
-    from app.domain.market.offer import Market, Offer
     from app.domain.placement.no_offer import Lack
     from app.domain.placement.placement import RankedOffer
     from app.domain.spec.job_spec import JobSpec
@@ -79,7 +81,6 @@ class Preview:
 
 def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) -> Preview:
     """The plan over the api's offers (items of GET /offers)."""
-    from app.domain.market.offer import Market
     from app.domain.placement.placement import need_of, rank_offers
     from app.orchestration.frame.limits import Limits
     from app.orchestration.placement.shortlist import queue_need
@@ -105,7 +106,7 @@ def with_estimate(plan: Preview, figures: dict[str, Any] | None) -> Preview:
 
 def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: datetime) -> int:
     """As the queue would choose it now, with the usual times of a restart."""
-    from app.domain.placement.gang_options import with_size
+    from app.domain.placement.gang_size import with_size
     from app.orchestration.frame.limits import Limits
 
     usual = Limits()
@@ -114,36 +115,19 @@ def _count(spec: JobSpec, quoted: Sequence[tuple[Offer, datetime | None]], now: 
 
 
 def _market(spec: JobSpec) -> Market:
-    from app.domain.market.offer import Market
 
     return Market.ON_DEMAND if spec.effective_market() == "on_demand" else Market.SPOT
 
 
 def read_offer(row: dict[str, Any]) -> Offer:
     """The offer in one item of GET /offers."""
-    from app.domain.market.attachments import Attachments
-    from app.domain.market.offer import Hardware, Offer, Pool
-
-    quoted_at, attachments = wording.instant(row["quoted_at"]), row.get("attachments")
-    assert quoted_at is not None
-    return Offer(
-        pool=Pool.parse(row["pool"]),
-        hardware=Hardware.from_json(row["hardware"]),
-        price_microusd_per_hour=row["price_microusd_per_hour"],
-        on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
-        cloud=row["cloud"],
-        quoted_at=quoted_at,
-        price_source=row["price_source"],
-        available=row["available"],
-        billing_speed=row["billing_speed"],
-        attachments=None if attachments is None else Attachments.from_json(attachments),
-        hazard_factor=row.get("hazard_factor") or 1.0,
-    )
+    absent = {"attachments": None, "hazard_factor": None}  # in answers of earlier releases
+    told = {"pool": Pool.parse(row["pool"]), "quoted_at": wording.instant(row["quoted_at"])}
+    return Offer.from_quote(cast(Quote, {**absent, **row, **told}))
 
 
 def print_plan(terminal: Terminal, plan: Preview) -> None:
     """The plan for people."""
-    from app.domain.placement.fit_verdict import FitVerdict
     from app.domain.placement.placement import RankedOffer
 
     terminal.line(f"{terminal.paint('plan', 'bold')}    {_what(plan.spec)}")
@@ -161,7 +145,7 @@ def print_plan(terminal: Terminal, plan: Preview) -> None:
             Column("GPU", lambda row: gpu_text(row.offer.hardware)),
             *price_columns(plan.count, lambda row: row.offer.cost_microusd_per_hour),
             Column("VS ON-DEMAND", _against, True),
-            Column("HAZARD/H", _hazard, True),
+            Column(hazard_head(plan.count), _hazard, True),
             Column("DECISION", lambda row: _decision(row, plan)),
         ],
         rows,
@@ -290,8 +274,6 @@ def _least_seconds(spec: JobSpec) -> int:
 
 def _too_little(plan: Preview) -> list[str]:
     """A budget that does not pay for a start."""
-    from app.domain.billing.budget import first_segment_microusd
-
     budget = plan.spec.budget_microusd
     if budget is None or plan.chosen is None:
         return []
@@ -349,7 +331,6 @@ def _against(row: RankedOffer) -> str:
 
 def hazard_of(offer: Offer) -> float | None:
     """Interruptions per hour of a new machine, over its expected life; None on-demand."""
-    from app.domain.market.offer import Market
     from app.domain.placement.expected_cost import expect
 
     if offer.pool.market is not Market.SPOT:

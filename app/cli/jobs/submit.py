@@ -42,7 +42,8 @@ from app.cli.jobs.submission_plan import (
     with_estimate,
 )
 from app.cli.jobs.workdir_files import ARCHIVE_BYTES_MAX
-from app.domain.units.errors import Advice
+from app.domain.units.errors import Advice, SpecError
+from app.domain.units.percent import chances_text
 
 if TYPE_CHECKING:
     from app.cli.jobs.workdir_archive import Archive
@@ -174,7 +175,6 @@ def _draft(
 
 
 def _check_deadline(draft: SpecDraft, now: datetime) -> None:
-    from app.domain.units.errors import SpecError
 
     try:
         draft.spec().require_deadline_ahead(now)
@@ -200,7 +200,7 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Non
                 f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
             )
     uploaded = "true" if draft.folder is None else "false"
-    invocation.api.post(f"/jobs/check?uploaded={uploaded}", spec.to_json())
+    invocation.api.post(f"/jobs/check?uploaded={uploaded}", spec.to_json(), only_asks=True)
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:
@@ -228,8 +228,6 @@ def _check_risk(terminal: Terminal, figures: dict[str, Any] | None, accepted: bo
     if figures is None or not figures["estimates"]:
         return
     if not (terminal.as_json or terminal.quiet):
-        from app.domain.units.percent import chances_text
-
         own = figures["estimates"][0]
         told = chances_text(own["deadline_chance"], own["budget_chance"])
         if told:
@@ -308,15 +306,9 @@ def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
 
 
 def _say_accepted(terminal: Terminal, accepted: dict[str, Any]) -> None:
-    if terminal.as_json:
-        terminal.json(accepted)
-    elif terminal.quiet:
-        terminal.result(accepted["name"])
-    else:
-        name = accepted["name"]
-        terminal.line(
-            f"{terminal.paint(name, 'bold')} is submitted. Follow it: lowtide watch {name}"
-        )
+    name = accepted["name"]
+    terminal.to_script(accepted, [name])
+    terminal.line(f"{terminal.paint(name, 'bold')} is submitted. Follow it: lowtide watch {name}")
 
 
 def _follow(invocation: Invocation, accepted: dict[str, Any]) -> None:

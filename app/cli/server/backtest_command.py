@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from app.backtest.start_ups import NO_START_UPS, StartUps
 from app.cli.client.failures import CommandFailed
 from app.cli.client.local_command import Quiet, ending_well
 from app.cli.client.progress_bar import progress_bar
@@ -21,7 +22,6 @@ from app.cli.client.terminal import Column, Terminal
 if TYPE_CHECKING:
     from app.backtest.cells import PlanOverrides
     from app.backtest.run_cells import CellResults, Conditions
-    from app.backtest.start_ups import StartUps
 
 LEFT_OUT: Final = 1
 WARM_HOURS: Final = 120.0
@@ -350,8 +350,6 @@ def _numbers(text: str | None, option: str) -> tuple[float, ...] | None:
 
 def _start_ups(text: str | None) -> StartUps:
     """From `600` or `60..1200`."""
-    from app.backtest.start_ups import NO_START_UPS, StartUps
-
     if text is None:
         return NO_START_UPS
     least, _, most = text.partition("..")

@@ -10,11 +10,14 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from app.adapters.disk_space import measure_folders
+from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import INTERRUPTED, CommandFailed
 from app.cli.client.local_command import (
@@ -29,11 +32,14 @@ from app.cli.client.local_run import RunPhase, is_starting, look_at_run
 from app.cli.client.server_address import find_server
 from app.cli.client.terminal import Terminal, printable
 from app.cli.server.launch_plan import TIMEOUT, TrialRequest
+from app.domain.deployment.check_result import CheckResult, warning
+from app.domain.units.durations import parse_duration
+from app.domain.units.errors import InvalidValue
 from app.domain.units.size_text import size_text
-from app.settings import Settings
+from app.ports.object_store import ObjectStoreError
+from app.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from app.domain.deployment.check_result import CheckResult
     from app.orchestration.deployment.diagnose import Check
 
 NOT_IN_ORDER: Final = 1
@@ -122,7 +128,6 @@ def doctor(
 
 def _findings(state_dir: Path | None) -> tuple[CheckResult, ...]:
     """Raises CommandFailed for a state folder that is not there and cannot be made."""
-    from app.domain.deployment.check_result import CheckResult
     from app.orchestration.deployment.diagnose import run_checks
 
     try:
@@ -136,8 +141,6 @@ def _findings(state_dir: Path | None) -> tuple[CheckResult, ...]:
 
 
 def _timeout_seconds(text: str) -> int:
-    from app.domain.units.durations import parse_duration
-    from app.domain.units.errors import InvalidValue
 
     try:
         return parse_duration(text, at_least_seconds=1)
@@ -199,7 +202,6 @@ def _uses_state_folder(settings: Settings) -> bool:
 
 
 def _settings(settings: Settings) -> Iterator[CheckResult]:
-    from app.domain.deployment.check_result import CheckResult
 
     providers = ", ".join(sorted(settings.providers))
     yield CheckResult("settings", True, f"readable; providers: {providers}")
@@ -209,8 +211,6 @@ def _settings(settings: Settings) -> Iterator[CheckResult]:
 
 def _local_run(settings: Settings) -> tuple[CheckResult, ...]:
     """Nothing where no `lowtide up` has run, or the last one ended as it should."""
-    from app.domain.deployment.check_result import CheckResult, warning
-
     run = look_at_run(settings.state_dir)
     if run.phase is RunPhase.NOTHING:
         return ()
@@ -226,9 +226,7 @@ def _local_run(settings: Settings) -> tuple[CheckResult, ...]:
 
 
 def _disk_space(settings: Settings) -> Iterator[CheckResult]:
-    from app.adapters.disk_space import measure_folders
     from app.bootstrap import deployment_folders
-    from app.domain.deployment.check_result import CheckResult
 
     for space in measure_folders(deployment_folders(settings)):
         remedy = f"make room: {size_text(space.needed_bytes)} at least" if space.is_full else ""
@@ -238,7 +236,6 @@ def _disk_space(settings: Settings) -> Iterator[CheckResult]:
 def _database(settings: Settings) -> tuple[CheckResult, ...]:
     from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
     from app.adapters.server_probes import probe_database
-    from app.domain.deployment.check_result import CheckResult
 
     url = settings.database_url
     if url is None:
@@ -253,7 +250,6 @@ def _database(settings: Settings) -> tuple[CheckResult, ...]:
 def _redis(settings: Settings) -> tuple[CheckResult, ...]:
     from app.adapters.embedded.servers.valkey_server import EmbeddedValkey
     from app.adapters.server_probes import probe_redis
-    from app.domain.deployment.check_result import CheckResult
 
     url = settings.redis_url
     if url is None:
@@ -272,7 +268,6 @@ def _runs(settings: Settings, program: str) -> bool:
 
 def _public_url(settings: Settings) -> tuple[CheckResult, ...]:
     from app.adapters.server_probes import probe_public_url
-    from app.domain.deployment.check_result import CheckResult
 
     if settings.public_url is not None:
         return probe_public_url(settings.public_url)
@@ -286,7 +281,6 @@ def _public_url(settings: Settings) -> tuple[CheckResult, ...]:
 def _storage_grants(settings: Settings) -> tuple[CheckResult, ...]:
     """Nothing where no machines but those of the local cloud are rented."""
     from app.adapters.object_stores.obstore_store import open_object_store, open_with_values
-    from app.adapters.system_entropy import SystemEntropy
     from app.bootstrap import open_grant_issuers
     from app.orchestration.deployment.diagnose_grants import check_storage_grants
 
@@ -302,11 +296,8 @@ def _storage_grants(settings: Settings) -> tuple[CheckResult, ...]:
 
 
 def _object_store(settings: Settings) -> tuple[CheckResult, ...]:
-    from app.adapters.system_entropy import SystemEntropy
     from app.bootstrap import open_store
-    from app.domain.deployment.check_result import CheckResult
     from app.orchestration.deployment.diagnose import check_object_store
-    from app.ports.object_store import ObjectStoreError
 
     try:
         store = open_store(settings)
@@ -318,9 +309,7 @@ def _object_store(settings: Settings) -> tuple[CheckResult, ...]:
 
 def _providers(settings: Settings) -> Iterator[CheckResult]:
     from app.bootstrap import open_providers
-    from app.domain.deployment.check_result import CheckResult
     from app.orchestration.deployment.diagnose import check_bucket_place, check_provider
-    from app.settings import SettingsError
 
     try:
         providers = open_providers(settings)
@@ -339,16 +328,7 @@ def _show(terminal: Terminal, results: tuple[CheckResult, ...]) -> None:
         terminal.json(
             {
                 "ok": all(result.ok for result in results),
-                "findings": [
-                    {
-                        "name": result.name,
-                        "ok": result.ok,
-                        "warns": result.warns,
-                        "sentence": result.sentence,
-                        "remedy": result.remedy,
-                    }
-                    for result in results
-                ],
+                "findings": [asdict(result) for result in results],
             }
         )
         return

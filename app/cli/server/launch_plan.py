@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.cli.client import wording
 from app.cli.client.failures import CommandFailed
-from app.cli.jobs.submission_plan import make_plan, plan_sentences
+from app.cli.jobs.submission_plan import gpu_text, make_plan, plan_sentences
+from app.domain.units.errors import SpecError
 from app.domain.units.instants import clock_time
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class LaunchPlan:
 
     def sentences(self) -> list[str]:
         """What is rented, and its price."""
-        from app.cli.jobs.submission_plan import gpu_text
-
         nodes = int(self.fields["nodes"])
         each = f"${wording.hourly(self.offer.price_microusd_per_hour)} an hour"
         clock = self.offer.billing_speed
@@ -198,7 +197,6 @@ def _fields(wish: TrialRequest, name: str, offers: Iterable[Row]) -> dict[str, A
 
 def _parsed(fields: dict[str, Any]) -> JobSpec:
     from app.domain.spec.job_spec import parse_spec
-    from app.domain.units.errors import SpecError
 
     try:
         return parse_spec({**fields, "workdir": _STAND_IN})

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import typer
 
+from app.adapters.system_clock import SystemClock
+from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.cli.client.local_command import (
     AsJson,
@@ -101,8 +103,6 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
         return PreparedDatabase(head, head, None)
 
     from app.adapters.embedded.processes.state_folder import open_state_folder, write_atomically
-    from app.adapters.system_clock import SystemClock
-    from app.adapters.system_entropy import SystemEntropy
     from app.storage.session import migrate as migrations
     from app.storage.session.engine import make_engine
     from app.storage.session.first_use import prepare_first_use

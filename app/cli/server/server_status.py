@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from app.adapters.disk_space import FolderSpace, measure_folders
+from app.adapters.providers.local.files.cloud_settings import TermsUnreadable
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.cli.client.local_command import (
     AsJson,
@@ -32,7 +34,6 @@ from app.cli.client.wording import NOTHING
 from app.domain.units.durations import format_duration
 
 if TYPE_CHECKING:
-    from app.adapters.disk_space import FolderSpace
     from app.adapters.embedded.processes.run_record import RunningProcess
 
 _STOP_SECONDS: Final = 45.0
@@ -89,7 +90,6 @@ def status(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = F
     or was killed. Exits with 0 if all of them run, with 3 if nothing runs, if one of them is dead,
     and while `lowtide up` is starting or stopping.
     """
-    from app.adapters.disk_space import measure_folders
     from app.bootstrap import deployment_folders
 
     terminal = Terminal(as_json=as_json, quiet=quiet)
@@ -154,7 +154,6 @@ def stop_local_cloud(state_dir: Path, say: Callable[[str], None]) -> int:
     folder = local_cloud_folder(state_dir)
     if not folder.is_dir():
         return 0
-    from app.adapters.providers.local.files.cloud_settings import TermsUnreadable
     from app.adapters.providers.local.server.cloud_stop import stop_cloud
 
     try:

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from app.adapters.disk_space import full_sentence
+from app.adapters.providers.local.files.local_variables import kept_speeds
 from app.adapters.system_clock import steady_seconds
 from app.cli.client.failures import BAD_INPUT, UNREACHABLE, CommandFailed
 from app.cli.client.local_command import StateDir, ending_well, first_line, settings_with
@@ -121,7 +123,6 @@ def run_all(settings: Settings) -> None:
     to listen on. Raises StateFolderBusyError, EmbeddedServerError or ChildFailedError, and
     CommandFailed when the port is taken or the database cannot be prepared.
     """
-    from app.adapters.disk_space import full_sentence
     from app.adapters.embedded.processes.process_supervisor import ProcessSupervisor
     from app.bootstrap import deployment_folders
 
@@ -211,7 +212,6 @@ def _guard_secrets(settings: Settings, say: Callable[[str], None]) -> None:
 
 def _say_kept_speeds(settings: Settings, say: Callable[[str], None]) -> None:
     """Say which speeds an older folder's local cloud keeps, whatever the settings are now."""
-    from app.adapters.providers.local.files.local_variables import kept_speeds
     from app.bootstrap import local_cloud_folder
 
     if "local" in settings.active_providers:

@@ -1,8 +1,8 @@
 """How long a spot machine of a pool lives, and how long a pool stays empty: hazards by age.
 
-Lives here: the shape that all pools share, what a deployment's own machines teach about one, and
-lifetimes drawn from both. Not here: what a life is worth (`job_estimate`), or counting the
-machines (`app.storage`).
+Lives here: the shape that all pools share, lifetimes drawn from it, and the form in which a
+deployment's own machines are counted. By which factors a pool departs from the shape is for
+`hazard_models`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ a fresh machine is taken soon or stays long.
 
 BACK_PER_HOUR = (2.4, 1.4, 0.62, 0.25, 0.08)
 """Returns per hour of a pool that has been empty so long. Same source."""
-
-PRIOR_INTERRUPTIONS = 4.0
-"""How many interruptions of a pool's own weigh as much as the shape that all pools share."""
 
 LONGEST_SECONDS = 30 * 86_400.0
 
@@ -55,17 +52,6 @@ EXPERIENCE_KEPT = timedelta(days=30)
 """Pools change their ways: older machines tell nothing of today."""
 
 
-def hazard_factor(experience: Experience) -> float:
-    """By how much more often than usual the pool takes its machines; 1 with no experience.
-
-    Posterior mean of a Gamma-Poisson model: the usual hazard times an unknown factor, whose prior
-    has mean 1 and the weight of `PRIOR_INTERRUPTIONS` (Gelman et al., Bayesian Data Analysis,
-    section 2.6).
-    """
-    expected = expected_interruptions(experience)
-    return (PRIOR_INTERRUPTIONS + sum(experience.taken)) / (PRIOR_INTERRUPTIONS + expected)
-
-
 def expected_interruptions(experience: Experience) -> float:
     """How many the usual hazards would have brought in the time that machines lived."""
     return sum(
@@ -74,34 +60,9 @@ def expected_interruptions(experience: Experience) -> float:
     )
 
 
-def hazard_per_hour(experience: Experience, age_seconds: float = 0.0) -> float:
-    """Expected interruptions per hour of a machine of this age in a pool.
-
-    experience: of `uow.pool_experience.of([pool], since, now)`, NO_EXPERIENCE where that has none;
-    it is one query for all pools asked about, to be made before any row is locked. The age is what
-    has passed since the machine's launch. For a gang: times its machines, of which each may be
-    taken. Young's checkpoint interval takes 1 / this as its mean time between failures.
-    """
-    return usual_hazard_per_hour(age_seconds) * hazard_factor(experience)
-
-
 def usual_hazard_per_hour(age_seconds: float) -> float:
-    """The same in a pool that is as any other: its factor (`hazard_factor`) is 1."""
+    """Interruptions per hour of a machine of this age where the factor is 1."""
     return TAKEN_PER_HOUR[bisect_right(AGE_EDGES_SECONDS, age_seconds)]
-
-
-def empty_chance(experience: Experience) -> float:
-    """The chance that a launch finds the pool empty, in [0, 1].
-
-    Posterior mean of a Beta-Binomial model; without experience the share of time that the usual
-    hazards leave a pool empty.
-    """
-    usual = mean_seconds(BACK_PER_HOUR) / (
-        mean_seconds(BACK_PER_HOUR) + mean_seconds(TAKEN_PER_HOUR)
-    )
-    return (usual * PRIOR_INTERRUPTIONS + experience.refusals) / (
-        PRIOR_INTERRUPTIONS + experience.launches
-    )
 
 
 def seconds_until(hazards_per_hour: Sequence[float], factor: float, draw: float) -> float:

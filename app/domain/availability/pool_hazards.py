@@ -1,9 +1,9 @@
 """How long spot capacity lasts and stays away: hazards by age, and what is believed of a pool.
 
 A pool is up or down. Its chance to change depends on how long it has been so: fresh capacity and
-fresh outages end soon, old ones last. MODELS are 5 x 5 scalings of one shape; a belief is a weight
-per model. Here: the models, and what follows from each alone: transitions, lives, shares of time.
-Not here: beliefs (`hazard_belief`), or what to do about them (`cost_to_go`, `placement_choice`).
+fresh outages end soon, old ones last. MODELS are the pairs of `hazard_models` as arrays; a belief
+(`hazard_belief`) is a weight per model. Here is what follows from each model alone: transitions,
+lives, shares of time.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, BACK_PER_HOUR, TAKEN_PER_HOUR
+from app.domain.availability.hazard_models import (
+    PAIRS,
+    POOL_WEIGHTS,
+    SEVERAL_POOLS_WEIGHTS,
+    log_weights,
+)
 
 Floats = NDArray[np.float64]
 
@@ -26,8 +32,6 @@ _STARTS: Final = np.array([0.0, *AGE_EDGES_SECONDS])
 
 _UP_SHAPE: Final = np.array(TAKEN_PER_HOUR)
 _DOWN_SHAPE: Final = np.array(BACK_PER_HOUR)
-_SCALES: Final = (0.2, 0.45, 1.0, 2.2, 5.0)
-
 FORGETTING_HOURS: Final = 48.0
 """Pools change their ways: what was seen so long ago counts 1/e."""
 
@@ -64,9 +68,11 @@ class HazardModels:
 
 
 MODELS: Final = HazardModels(
-    up=np.array([_UP_SHAPE * up for up in _SCALES for _ in _SCALES]),
-    down=np.array([_DOWN_SHAPE * down for _ in _SCALES for down in _SCALES]),
+    up=np.array([_UP_SHAPE * taken for taken, _ in PAIRS]),
+    down=np.array([_DOWN_SHAPE * back for _, back in PAIRS]),
 )
+POOL_LOG_PRIOR: Final = np.array(log_weights(POOL_WEIGHTS))
+SEVERAL_POOLS_LOG_PRIOR: Final = np.array(log_weights(SEVERAL_POOLS_WEIGHTS))
 
 
 def phase_of(age_seconds: Floats) -> NDArray[np.intp]:

@@ -82,24 +82,33 @@ def first_segment_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
     return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
 
 
+def left_microusd(
+    budget_microusd: int | None, spent_microusd: int, reserve_microusd: int = 0
+) -> int | None:
+    """What a budget still allows: nothing more at 0, less than 0 above the cap; None without one.
+
+    reserve_microusd: what is held for machines that run or are to be rented.
+    """
+    return None if budget_microusd is None else budget_microusd - spent_microusd - reserve_microusd
+
+
 def claim_allowed(
-    *, spent_microusd: int, reserve_microusd: int, first_microusd: int, cap_microusd: int | None
+    *, spent_microusd: int, reserve_microusd: int, first_microusd: int, budget_microusd: int | None
 ) -> BudgetCheck:
     """May a gang be rented: spent + reserve + its first 15 minutes must fit the cap."""
-    if cap_microusd is None:
+    left = left_microusd(budget_microusd, spent_microusd, reserve_microusd + first_microusd)
+    if left is None or budget_microusd is None:
         return BudgetCheck(True, "No budget is set.")
-    needed = spent_microusd + reserve_microusd + first_microusd
     figures = (
         f"{format_usd(spent_microusd)} is spent, {format_usd(reserve_microusd)} is reserved for "
         f"running machines and the first 15 minutes would cost {format_usd(first_microusd)}"
     )
-    cap = format_usd(cap_microusd)
-    if needed <= cap_microusd:
+    cap = format_usd(budget_microusd)
+    if left >= 0:
         return BudgetCheck(True, f"Within the budget of {cap}: {figures}.")
     return BudgetCheck(
         False,
-        f"Over the budget of {cap} by {_at_least(needed - cap_microusd)}: {figures}. "
-        "Raise the budget to continue.",
+        f"Over the budget of {cap} by {_at_least(-left)}: {figures}. Raise the budget to continue.",
     )
 
 
@@ -111,21 +120,20 @@ def _at_least(microusd: int) -> str:
 
 
 def stop_ordered(
-    *, spent_microusd: int, reserve_microusd: int, cap_microusd: int | None
+    *, spent_microusd: int, reserve_microusd: int, budget_microusd: int | None
 ) -> BudgetCheck:
     """Must running work stop now: spent + reserve has reached the cap."""
-    if cap_microusd is None:
+    left = left_microusd(budget_microusd, spent_microusd, reserve_microusd)
+    if left is None or budget_microusd is None:
         return BudgetCheck(False, "No budget is set.")
-    committed = spent_microusd + reserve_microusd
-    cap = format_usd(cap_microusd)
+    cap = format_usd(budget_microusd)
     figures = (
         f"{format_usd(spent_microusd)} is spent and saving and releasing the machines may take "
         f"{format_usd(reserve_microusd)}"
     )
-    if committed >= cap_microusd:
+    if left <= 0:
         return BudgetCheck(True, f"The budget of {cap} is used up: {figures}.")
-    left = format_usd(cap_microusd - committed)
-    return BudgetCheck(False, f"{left} of the budget of {cap} is left: {figures}.")
+    return BudgetCheck(False, f"{format_usd(left)} of the budget of {cap} is left: {figures}.")
 
 
 def _cost_up(microusd_per_hour: int, seconds: Fraction | int) -> int:

@@ -3,7 +3,8 @@
 Lives here: one rule. For each cell, an entry is what the bill says now, less what is already
 booked there. So waivers, minimum charges, late prices and corrected ends need no code of their
 own, and the sum of a machine's entries is its bill after every closing.
-Not here: the bill (`billing`), the store (an append-only table), the report (`cost_statement`).
+Not here: the bill and its rounding (`billing`), the store (an append-only table), the report
+(`cost_statement`).
 """
 
 from __future__ import annotations

@@ -26,8 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.availability.hazard_belief import HazardBelief
-from app.domain.availability.hazard_priors import POOL_LOG_PRIOR, SEVERAL_POOLS_LOG_PRIOR
-from app.domain.availability.pool_hazards import FORGETTING_HOURS
+from app.domain.availability.pool_hazards import (
+    FORGETTING_HOURS,
+    POOL_LOG_PRIOR,
+    SEVERAL_POOLS_LOG_PRIOR,
+)
 from app.domain.deadline.cost_to_go import CostTable, plan_steps, prepare
 from app.domain.deadline.placement_outlook import Outlook
 from app.domain.deadline.policy_state import (

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.estimate.simulated_pools import posterior
+from app.domain.availability.hazard_models import posterior
 from app.domain.estimate.simulated_run import TURNS_MAX, EstimateInput, SimulatedRun, simulated_run
 
 PATHS = 1_000
@@ -23,12 +23,14 @@ CURVE_TURNS_MAX = 100
 long job takes many in each run, and its runs differ little, so that fewer of them tell as much.
 Also what one run of the curve loses one by one; other runs as of `simulated_run.TURNS_MAX`."""
 
-COST_MARGIN = 1.01
-"""On the P90 of cost: whole billed ticks, and restarts between markets that the simulated rule does
-not make. This and the shares below were fitted to replays, `lowtide backtest --calibration`."""
+COST_MARGIN_ALONE = 1.01
+COST_MARGIN = 1.045
+"""On the P90 of cost, with one pool and with several: whole billed ticks, and restarts between
+markets that the simulated rule does not make. These and the shares below were fitted to replays,
+`lowtide backtest --calibration`."""
 
 WAITS_SHARE_ALONE = 0.4
-WAITS_SHARE = 0.79
+WAITS_SHARE = 0.87
 """How far towards the deadline the P90 of the finish lies from the simulated one, with one pool and
 with several: while it has slack, the product waits for better machines whenever that costs less."""
 
@@ -168,11 +170,13 @@ def _figures(market: str, question: EstimateInput, runs: Sequence[SimulatedRun])
     deadline, budget = question.deadline_seconds, question.budget_microusd
     in_time = [not deadline or run.meets(deadline) for run in runs]
     within = [not budget or run.microusd <= budget for run in runs]
-    chosen = COST_MARGIN if question.spot and question.on_demand is not None else 1.0
+    margin = 1.0
+    if question.spot and question.on_demand is not None:
+        margin = COST_MARGIN_ALONE if len(question.spot) == 1 else COST_MARGIN
     return Forecast(
         market=market,
         cost_p50_microusd=round(_rank(costs, 0.5)),
-        cost_p90_microusd=round(_rank(costs, 0.9) * chosen),
+        cost_p90_microusd=round(_rank(costs, 0.9) * margin),
         finish_p50_seconds=_rank(finishes, 0.5),
         finish_p90_seconds=_with_waits(question, _rank(finishes, 0.9)),
         simulated_finish_p90_seconds=_rank(finishes, 0.9),

@@ -16,11 +16,11 @@ from app.domain.availability.hazard_by_age import (
     NO_EXPERIENCE,
     TAKEN_PER_HOUR,
     Experience,
-    hazard_factor,
     mean_seconds,
     seconds_until,
 )
-from app.domain.estimate.simulated_pools import PoolPosterior, SimulatedPool, simulated_pools
+from app.domain.availability.hazard_models import PoolPosterior, posterior
+from app.domain.estimate.simulated_pools import SimulatedPool, simulated_pools
 from app.domain.placement.expected_cost import useful_hour_microusd
 from app.domain.placement.patience import WORTH_SHARE, Patience, back_chance, saved_share
 
@@ -203,13 +203,13 @@ def _waits(question: EstimateInput, place: int, patience: Patience) -> bool:
 
 
 def _hour_of_work(question: EstimateInput, pool: PoolQuote) -> float:
-    factor = hazard_factor(pool.experience) * question.gang
+    factor = posterior(pool.experience).hazard_factor * question.gang
     return useful_hour_microusd(pool.microusd_per_hour / pool.speed, factor, question.boot_seconds)
 
 
 def _lives(question: EstimateInput) -> Iterator[float]:
     for pool in question.spot:
-        yield mean_seconds(TAKEN_PER_HOUR, hazard_factor(pool.experience) * question.gang)
+        yield mean_seconds(TAKEN_PER_HOUR, posterior(pool.experience).hazard_factor * question.gang)
 
 
 def _wait_most(question: EstimateInput, now: float, left: float) -> float:

@@ -1,8 +1,7 @@
 """Kinds of entries in a job's history, and who caused them.
 
-Every event of the three state tables is a kind under the same word, so an applied event is
-recorded with `JobEventKind(event.value)`; the rest are things people want to see that change no
-state. Not here: how entries are numbered and stored.
+Every event of the three state tables is a kind; `JobEventKind` has the others, which people want
+to see and which change no state. Not here: how entries are numbered and stored.
 """
 
 from __future__ import annotations
@@ -10,60 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.domain.lifecycle.attempt import AttemptEvent
+from app.domain.lifecycle.instance import InstanceEvent
+from app.domain.lifecycle.job import JobEvent
+
 
 class JobEventKind(StrEnum):
-    """What an entry says. Values are stored and shown; never reuse or rename one."""
+    """Entries that no state depends on. Values are stored and shown; never reuse or rename one."""
 
-    # The job's own table.
     SUBMITTED = "submitted"
-    CLAIMED = "claimed"
-    ATTEMPT_STARTED = "attempt_started"
-    ATTEMPT_SUCCEEDED = "attempt_succeeded"
-    COMPLETION_FOUND = "completion_found"
-    ATTEMPT_ENDED_FRESH = "attempt_ended_fresh"
-    ATTEMPT_ENDED_RETRYABLE = "attempt_ended_retryable"
-    ATTEMPT_ENDED_FATAL = "attempt_ended_fatal"
-    STOP_ORDERED = "stop_ordered"
-    STOPPED_FOR_USER = "stopped_for_user"
-    STOPPED_FOR_LIMIT = "stopped_for_limit"
-    STOPPED_FOR_BUDGET = "stopped_for_budget"
-    STOPPED_FOR_PAUSE = "stopped_for_pause"
-    RESUMED = "resumed"
-    GIVEN_UP = "given_up"
-    # The attempt's table.
-    MEMBER_MISSING = "member_missing"
-    MEMBERS_REGISTERED = "members_registered"
-    OFFERS_EXHAUSTED = "offers_exhausted"
-    PROVISIONING_EXPIRED = "provisioning_expired"
-    TRAINER_STARTED = "trainer_started"
-    DRAIN_ORDERED_STOP = "drain_ordered_stop"
-    DRAIN_ORDERED_INTERRUPTION = "drain_ordered_interruption"
-    DRAIN_ORDERED_YIELD = "drain_ordered_yield"
-    ALL_MEMBERS_FINISHED = "all_members_finished"
-    ALL_DRAINED_STOP = "all_drained_stop"
-    ALL_DRAINED_INTERRUPTION = "all_drained_interruption"
-    ALL_DRAINED_YIELD = "all_drained_yield"
-    MEMBER_ENDED = "member_ended"
-    MEMBER_GONE = "member_gone"
-    STALL_DETECTED = "stall_detected"
-    DRAIN_EXPIRED = "drain_expired"
-    VERDICT_SUCCEEDED = "verdict_succeeded"
-    VERDICT_INTERRUPTED = "verdict_interrupted"
-    VERDICT_FAILED = "verdict_failed"
-    VERDICT_STOPPED = "verdict_stopped"
-    VERDICT_YIELDED = "verdict_yielded"
-    VERDICT_LOST = "verdict_lost"
-    # The instance's table.
-    LAUNCH_SUBMITTED = "launch_submitted"
-    LAUNCH_ACCEPTED = "launch_accepted"
-    LAUNCH_REFUSED = "launch_refused"
-    AGENT_REGISTERED = "agent_registered"
-    INTERRUPTION_NOTICED = "interruption_noticed"
-    RELEASE_ORDERED = "release_ordered"
-    STOP_OBSERVED = "stop_observed"
-    OVERDUE = "overdue"
-    ABSENCE_CONFIRMED = "absence_confirmed"
-    # Worth a line, but no state depends on them.
     WAITING = "waiting"
     REPLACEMENT_REQUESTED = "replacement_requested"
     GANG_SIZED = "gang_sized"
@@ -102,6 +56,10 @@ class JobEventKind(StrEnum):
     START_REVISED = "start_revised"
     END_REVISED = "end_revised"
     COST_WAIVED = "cost_waived"
+
+
+HistoryKind = JobEventKind | JobEvent | AttemptEvent | InstanceEvent
+"""What an entry says; no two of these enums share a value."""
 
 
 class ActorKind(StrEnum):

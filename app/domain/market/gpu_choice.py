@@ -1,6 +1,7 @@
 """Which GPUs a machine must carry, as a person writes it: "V100", "V100:2", "A100:80GB:8".
 
-Only the wish lives here; which instance types satisfy it is placement's question.
+Only the wish lives here. Not here: which machines carry it (`machine_need`), or how much memory a
+model needs (`trainer_work`).
 """
 
 import difflib

@@ -8,11 +8,14 @@ themselves and where they lie (`app.adapters.providers.machine_catalog`), the GP
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import date
-from typing import Final, NotRequired, TypedDict, cast
+from typing import Final
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from app.domain.market.gpu_catalog import GPU_NAMES, model_of
 from app.domain.market.offer import Hardware
@@ -29,6 +32,7 @@ _NETWORK_CARDS_MAX: Final = 64
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,63}", re.ASCII)
 
 
+@with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True, slots=True)
 class MachineType:
     """One type of machine.
@@ -99,45 +103,6 @@ class MachineType:
         )
 
 
-class MachineTypeDocument(TypedDict):
-    """`MachineType` as a catalog lists it: without its provider, and without defaults."""
-
-    name: str
-    gpu: str
-    gpu_count: int
-    gpu_memory_gb: int
-    interconnect: str
-    network_gbps: float
-    vcpus: int
-    memory_gb: int
-    fast_network: NotRequired[str]
-    compact_placement: NotRequired[bool]
-    local_nvme_gb: NotRequired[int]
-    local_nvme_disks: NotRequired[int]
-    spot: NotRequired[bool]
-    boot_disks: NotRequired[tuple[str, ...]]
-    nic: NotRequired[str]
-    extra_nics: NotRequired[int]
-    rdma_nics: NotRequired[int]
-    wired_gbps: NotRequired[float]
-    gpu_quota: NotRequired[str]
-    base_type: NotRequired[str]
-    accelerator: NotRequired[str]
-    network_cards: NotRequired[int]
-    efa_from_card: NotRequired[int]
-    spot_quota: NotRequired[str]
-    on_demand_quota: NotRequired[str]
-
-
-class CatalogDocument(TypedDict):
-    """`MachineCatalog` in JSON; as_of: a day in ISO 8601."""
-
-    provider: str
-    as_of: str
-    source: str
-    types: list[MachineTypeDocument]
-
-
 @dataclass(frozen=True, slots=True)
 class MachineCatalog:
     """The machine types of one provider, by name. as_of: the day the source was read."""
@@ -151,13 +116,16 @@ class MachineCatalog:
         """The type of a name, None when the catalog lacks it."""
         return next((one for one in self.types if one.name == name), None)
 
-    def to_json(self) -> CatalogDocument:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; `read_catalog` reads it back equal. Defaults are left out."""
         return {
             "provider": self.provider,
             "as_of": self.as_of.isoformat(),
             "source": self.source,
-            "types": [_entry(one) for one in self.types],
+            "types": [
+                _TYPE.dump_python(one, exclude={"provider"}, exclude_defaults=True)
+                for one in self.types
+            ],
         }
 
 
@@ -200,43 +168,39 @@ def read_catalog(document: object) -> MachineCatalog:
     return make_catalog(provider, as_of, source, types)
 
 
-_TEXTS: Final = "tuple[str, ...]"
-_TYPES: Final[dict[str, tuple[type, ...]]] = {
-    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), _TEXTS: (list, tuple)
-}  # fmt: skip
+_TYPE: Final = TypeAdapter(MachineType)
 _KIND_NAMES: Final = {
-    "str": "text", "int": "whole number", "float": "number", "bool": "true or false",
-    _TEXTS: "list of texts",
+    "string_type": "text", "int_type": "whole number", "float_type": "number",
+    "bool_type": "true or false", "tuple_type": "list of texts",
 }  # fmt: skip
-_KINDS: Final = {one.name: str(one.type) for one in fields(MachineType)}
-_DEFAULTS: Final = {one.name: one.default for one in fields(MachineType)}
-_REQUIRED: Final = tuple(
-    name
-    for name in _KINDS
-    if name != "provider" and not isinstance(_DEFAULTS[name], str | int | bool | float | tuple)
-)
 
 
 def _read_type(provider: str, index: int, entry: object) -> MachineType:
     where = f"{provider}: types[{index}]"
     if not isinstance(entry, Mapping):
         raise InvalidValue(f"{where} must be an object")
-    missing = [name for name in _REQUIRED if name not in entry]
-    unknown = sorted(str(name) for name in entry if name not in _KINDS or name == "provider")
-    if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has an unknown field {unknown[0][:40]!r}"
-        raise InvalidValue(f"{where} {what}")
-    for name, value in entry.items():
-        kind = _KINDS[name]
-        if not isinstance(value, _TYPES[kind]) or (isinstance(value, bool) and kind != "bool"):
-            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
-        if isinstance(value, list | tuple) and not all(isinstance(one, str) for one in value):
-            raise InvalidValue(f"{where}.{name} is {value!r}, not a {_KIND_NAMES[kind]}")
-    # Names and values have just been checked against the fields.
-    checked = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()
-    }
-    return MachineType(provider=provider, **cast(MachineTypeDocument, checked))
+    if "provider" in entry:
+        raise InvalidValue(f"{where} has an unknown field 'provider'")
+    try:
+        # As JSON, in whose strict mode a list may be a tuple.
+        return _TYPE.validate_json(json.dumps({**entry, "provider": provider}))
+    except ValidationError as error:
+        raise InvalidValue(f"{where}{_wrong_field(error, entry)}") from error
+
+
+def _wrong_field(error: ValidationError, entry: Mapping[object, object]) -> str:
+    """What to say of the first field that is missing, unknown or of another kind."""
+    problems = error.errors(include_url=False)
+    for problem in problems:
+        name = str(problem["loc"][0])
+        if problem["type"] == "missing":
+            return f" lacks {name}"
+        if problem["type"] == "unexpected_keyword_argument":
+            return f" has an unknown field {name[:40]!r}"
+    name = str(problems[0]["loc"][0])
+    in_list = len(problems[0]["loc"]) > 1
+    kind = _KIND_NAMES["tuple_type" if in_list else problems[0]["type"]]
+    return f".{name} is {entry[name]!r}, not a {kind}"
 
 
 def _problem(one: MachineType, provider: str) -> str | None:
@@ -269,12 +233,3 @@ def _problem(one: MachineType, provider: str) -> str | None:
     ):
         return "must give both the number of its local disks and their size, or neither"
     return None
-
-
-def _entry(one: MachineType) -> MachineTypeDocument:
-    entry = {
-        name: value
-        for name, value in asdict(one).items()
-        if name != "provider" and (name in _REQUIRED or value != _DEFAULTS[name])
-    }
-    return cast(MachineTypeDocument, entry)

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NotRequired, TypedDict
 
-from app.domain.market.attachments import Attachments
+from app.domain.availability.hazard_models import USUAL_FACTOR
+from app.domain.market.attachments import Attachments, AttachmentsDocument
 
 
 class Market(StrEnum):
@@ -116,6 +117,22 @@ class Hardware:
         )
 
 
+class Quote(TypedDict):
+    """An `Offer` as it is stored and listed; None where nothing is known."""
+
+    pool: Pool
+    hardware: HardwareDocument
+    price_microusd_per_hour: int
+    on_demand_microusd_per_hour: int
+    cloud: str
+    quoted_at: datetime
+    price_source: str
+    available: int | None
+    billing_speed: int
+    attachments: AttachmentsDocument | None
+    hazard_factor: float | None
+
+
 @dataclass(frozen=True)
 class Offer:
     """A pool's price now.
@@ -126,7 +143,7 @@ class Offer:
     quoted_at: when the price was captured.
     attachments: what comes with each machine at a price of its own; None where that is not known.
     hazard_factor: by how much more often than usual machines are taken there, as learned from all
-    that were ever rented in the pool (`hazard_by_age.hazard_factor`).
+    that were ever rented in the pool (`hazard_models`).
     """
 
     pool: Pool
@@ -139,7 +156,27 @@ class Offer:
     available: int | None = None
     billing_speed: int = 1
     attachments: Attachments | None = None
-    hazard_factor: float = 1.0
+    hazard_factor: float = USUAL_FACTOR
+
+    @staticmethod
+    def from_quote(quote: Quote) -> Offer:
+        """The offer in a stored or listed quote, of which other fields may be more."""
+        attachments = quote["attachments"]
+        return Offer(
+            pool=quote["pool"],
+            hardware=Hardware.from_json(quote["hardware"]),
+            price_microusd_per_hour=quote["price_microusd_per_hour"],
+            on_demand_microusd_per_hour=quote["on_demand_microusd_per_hour"],
+            cloud=quote["cloud"],
+            quoted_at=quote["quoted_at"],
+            price_source=quote["price_source"],
+            available=quote["available"],
+            billing_speed=quote["billing_speed"],
+            attachments=None if attachments is None else Attachments.from_json(attachments),
+            hazard_factor=USUAL_FACTOR
+            if quote["hazard_factor"] is None
+            else quote["hazard_factor"],
+        )
 
     @property
     def cost_microusd_per_hour(self) -> int:

@@ -64,20 +64,14 @@ class PriceBook:
                 latest[point.at] = point
         return cls(tuple(sorted(latest.values(), key=lambda point: point.at)))
 
-    def price_at(self, instant: datetime) -> PricePoint:
-        """The point in effect at `instant`.
-
-        Raises UnknownPrice before the first point: a price is never guessed backwards, because
-        a guess would be booked as if the provider had said it.
-        """
-        return self.points[self._place(instant)]
-
     def segments(self, from_at: datetime, to_at: datetime) -> tuple[PriceSegment, ...]:
         """Constant pieces that cover `[from_at, to_at)` without a gap.
 
         An empty span (`from_at == to_at`) gives one segment of no length, so that a machine that
         ended at the instant it started still has a price for its minimum charge. The last known
-        price holds on. Raises UnknownPrice as `price_at`, ValueError for a reversed span.
+        price holds on. Raises ValueError for a reversed span, and UnknownPrice before the first
+        point: a price is never guessed backwards, because a guess would be booked as if the
+        provider had said it.
         """
         if to_at < from_at:
             raise ValueError(f"price segments: the span {from_at} to {to_at} is reversed")

@@ -1,7 +1,7 @@
 """A pool's recorded prices as people look at them: thinned, summed up, laid over a span of time.
 
-Lives here: pure functions over steps of a price. Not here: what machine time costs (`price_book`
-and `billing`, which use every step), or how a history is drawn.
+Lives here: pure functions over steps of a price. Not here: the price at an instant (`price_book`)
+and what machine time costs (`billing`), which use every step; how a history is drawn.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from app.domain.availability.gang_hazard import (
     seconds_to_next_age,
 )
 from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, LONGEST_SECONDS
+from app.domain.market.offer import Pool
 from app.domain.placement.expected_cost import useful_hour_microusd
 from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
@@ -176,6 +177,11 @@ def _hour_later(gang: CurrentPlacement | Candidate, count: int, restart_seconds:
     """What an hour of progress costs with ever new gangs there: one lost machine stops all."""
     billed = gang.billed_microusd_per_hour
     return useful_hour_microusd(billed, gang.hazard_factor * count, restart_seconds)
+
+
+def pool_name(pool: Pool) -> str:
+    """Tells spot pools apart, in words."""
+    return f"{pool.provider} {pool.zone} {pool.instance_type}"
 
 
 def _usd(microusd: float) -> str:

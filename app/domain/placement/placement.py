@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import orjson
 
+from app.domain.availability.hazard_models import USUAL_FACTOR
 from app.domain.billing.egress import Restore, added_microusd_per_hour, told
 from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
@@ -225,7 +226,7 @@ def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
 
     just_here: it has just interrupted the job, which its whole past outweighs.
     """
-    factor = offer.hazard_factor
+    factor = offer.hazard_factor / USUAL_FACTOR
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
     times = f"{factor:.1f} x as often as usual" if factor > 1 else "less often than usual"

@@ -10,6 +10,17 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
+def percent_down(share: float, places: int = 0) -> str:
+    """0.746 → "74 %": a share below 100 % is rounded down, so that nothing looks as if it reached
+    what it missed, or as if more was saved than was. What is negative is rounded to the nearest.
+    """
+    value, step = 100 * share, 10**places
+    if 0 < value < 100:
+        # 100 * 0.29 is 28.999999999999996.
+        value = math.floor(round(value * step, 6)) / step
+    return f"{value:.{places}f} %"
+
+
 def against(share: float) -> str:
     """A share of another figure as the difference to it: 0.3 → "-70 %", 1.04 → "+4 %"."""
     percents = round(100 * (share - 1))
@@ -22,11 +33,6 @@ def part_percent(share: float) -> str:
 
 
 def chances_text(deadline: float | None, budget: float | None) -> str:
-    """`deadline 71 %, budget 99 %`; empty where neither was promised.
-
-    Rounded down, so that nothing looks as if it reached a bound that it missed.
-    """
+    """`deadline 71 %, budget 99 %`, rounded down; empty where neither was promised."""
     named = (("deadline", deadline), ("budget", budget))
-    return ", ".join(
-        f"{word} {percent(math.floor(100 * one) / 100)}" for word, one in named if one is not None
-    )
+    return ", ".join(f"{word} {percent_down(one)}" for word, one in named if one is not None)

@@ -23,6 +23,14 @@ from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
 from app.domain.units.money import short_usd
 
+WAYS_NOTE: Final = (
+    "Each is an average for all machines together. The job may change its way later, when another "
+    "costs less. Start-up is counted, the minimum charge of a machine is not. `lowtide estimate` "
+    "simulates whole runs and bills them with the minimum charge, and a run of its on-demand row "
+    "stays on on-demand machines, so its figures differ."
+)
+"""What the costs of the ways are that a decision weighed, for readers who compare them."""
+
 _PLACES_MAX: Final = 3
 _DONE: Final = {
     DecisionVerdict.SPOT: "Spot machines were requested",

@@ -10,7 +10,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal, Protocol, TypeVar
 
+from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.instance import InstanceEvent
+from app.domain.lifecycle.job import JobEvent
 
 
 class _Told(Protocol):
@@ -22,56 +25,56 @@ class _Told(Protocol):
 
 
 Row = TypeVar("Row", bound=_Told)
-_K = JobEventKind
+_J, _A, _I, _K = JobEvent, AttemptEvent, InstanceEvent, JobEventKind
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
+EVENT_WORDS: Final[Mapping[str, str]] = {
     _K.SUBMITTED: "submitted",
-    _K.CLAIMED: "attempt begins",
-    _K.ATTEMPT_STARTED: "trainer starts",
-    _K.ATTEMPT_SUCCEEDED: "succeeded",
-    _K.COMPLETION_FOUND: "succeeded",
-    _K.ATTEMPT_ENDED_FRESH: "back in the queue",
-    _K.ATTEMPT_ENDED_RETRYABLE: "trying again",
-    _K.ATTEMPT_ENDED_FATAL: "failed",
-    _K.STOP_ORDERED: "stopping",
-    _K.STOPPED_FOR_USER: "cancelled",
-    _K.STOPPED_FOR_LIMIT: "stopped at a limit",
-    _K.STOPPED_FOR_BUDGET: "budget spent",
-    _K.STOPPED_FOR_PAUSE: "paused",
-    _K.RESUMED: "resumed",
-    _K.GIVEN_UP: "given up",
-    _K.MEMBER_MISSING: "machine missing",
-    _K.MEMBERS_REGISTERED: "machines ready",
-    _K.OFFERS_EXHAUSTED: "no machines",
-    _K.PROVISIONING_EXPIRED: "start timed out",
-    _K.TRAINER_STARTED: "trainer starts",
-    _K.DRAIN_ORDERED_STOP: "saving to stop",
-    _K.DRAIN_ORDERED_INTERRUPTION: "saving to leave",
-    _K.DRAIN_ORDERED_YIELD: "saving to move",
-    _K.ALL_MEMBERS_FINISHED: "training finished",
-    _K.ALL_DRAINED_STOP: "saved",
-    _K.ALL_DRAINED_INTERRUPTION: "saved",
-    _K.ALL_DRAINED_YIELD: "saved",
-    _K.MEMBER_ENDED: "trainer ended",
-    _K.MEMBER_GONE: "machine gone",
-    _K.STALL_DETECTED: "stalled",
-    _K.DRAIN_EXPIRED: "saving timed out",
-    _K.VERDICT_SUCCEEDED: "attempt succeeded",
-    _K.VERDICT_INTERRUPTED: "attempt interrupted",
-    _K.VERDICT_FAILED: "attempt failed",
-    _K.VERDICT_STOPPED: "attempt stopped",
-    _K.VERDICT_YIELDED: "attempt moved",
-    _K.VERDICT_LOST: "attempt lost",
-    _K.LAUNCH_SUBMITTED: "machine requested",
-    _K.LAUNCH_ACCEPTED: "machine rented",
-    _K.LAUNCH_REFUSED: "refused by the cloud",
-    _K.AGENT_REGISTERED: "machine ready",
-    _K.INTERRUPTION_NOTICED: "interruption notice",
-    _K.RELEASE_ORDERED: "releasing",
-    _K.STOP_OBSERVED: "shutting down",
-    _K.OVERDUE: "notice overdue",
-    _K.ABSENCE_CONFIRMED: "machine gone",
+    _J.CLAIMED: "attempt begins",
+    _J.ATTEMPT_STARTED: "trainer starts",
+    _J.ATTEMPT_SUCCEEDED: "succeeded",
+    _J.COMPLETION_FOUND: "succeeded",
+    _J.ATTEMPT_ENDED_FRESH: "back in the queue",
+    _J.ATTEMPT_ENDED_RETRYABLE: "trying again",
+    _J.ATTEMPT_ENDED_FATAL: "failed",
+    _J.STOP_ORDERED: "stopping",
+    _J.STOPPED_FOR_USER: "cancelled",
+    _J.STOPPED_FOR_LIMIT: "stopped at a limit",
+    _J.STOPPED_FOR_BUDGET: "budget spent",
+    _J.STOPPED_FOR_PAUSE: "paused",
+    _J.RESUMED: "resumed",
+    _J.GIVEN_UP: "given up",
+    _A.MEMBER_MISSING: "machine missing",
+    _A.MEMBERS_REGISTERED: "machines ready",
+    _A.OFFERS_EXHAUSTED: "no machines",
+    _A.PROVISIONING_EXPIRED: "start timed out",
+    _A.TRAINER_STARTED: "trainer starts",
+    _A.DRAIN_ORDERED_STOP: "saving to stop",
+    _A.DRAIN_ORDERED_INTERRUPTION: "saving to leave",
+    _A.DRAIN_ORDERED_YIELD: "saving to move",
+    _A.ALL_MEMBERS_FINISHED: "training finished",
+    _A.ALL_DRAINED_STOP: "saved",
+    _A.ALL_DRAINED_INTERRUPTION: "saved",
+    _A.ALL_DRAINED_YIELD: "saved",
+    _A.MEMBER_ENDED: "trainer ended",
+    _A.MEMBER_GONE: "machine gone",
+    _A.STALL_DETECTED: "stalled",
+    _A.DRAIN_EXPIRED: "saving timed out",
+    _A.VERDICT_SUCCEEDED: "attempt succeeded",
+    _A.VERDICT_INTERRUPTED: "attempt interrupted",
+    _A.VERDICT_FAILED: "attempt failed",
+    _A.VERDICT_STOPPED: "attempt stopped",
+    _A.VERDICT_YIELDED: "attempt moved",
+    _A.VERDICT_LOST: "attempt lost",
+    _I.LAUNCH_SUBMITTED: "machine requested",
+    _I.LAUNCH_ACCEPTED: "machine rented",
+    _I.LAUNCH_REFUSED: "refused by the cloud",
+    _I.AGENT_REGISTERED: "machine ready",
+    _I.INTERRUPTION_NOTICED: "interruption notice",
+    _I.RELEASE_ORDERED: "releasing",
+    _I.STOP_OBSERVED: "shutting down",
+    _I.OVERDUE: "notice overdue",
+    _I.ABSENCE_CONFIRMED: "machine gone",
     _K.WAITING: "waiting",
     _K.REPLACEMENT_REQUESTED: "replacement requested",
     _K.GANG_SIZED: "number of machines",
@@ -115,10 +118,7 @@ EVENT_WORDS: Final[Mapping[JobEventKind, str]] = {
 
 def event_words(kind: str) -> str:
     """What a kind is called; of another version's kind its own words."""
-    try:
-        return EVENT_WORDS[JobEventKind(kind)]
-    except ValueError:
-        return kind.replace("_", " ")
+    return EVENT_WORDS.get(kind) or kind.replace("_", " ")
 
 
 def actor_words(text: str, machine: str | None) -> str:

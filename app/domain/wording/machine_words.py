@@ -10,6 +10,7 @@ from typing import Final
 
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.market.offer import Pool
+from app.domain.units.durations import exact_duration
 from trainer.protocol.agent_report import MachinePhase
 
 PHASE_WORDS: Final[Mapping[str, str]] = {
@@ -44,6 +45,14 @@ def ended_words(ended_by: str | None) -> str:
     """Who ended a machine, as in "ended by Lowtide"; of another version's values, their names."""
     known = ended_by or EndedBy.UNKNOWN
     return _ENDERS.get(known) or known.replace("_", " ")
+
+
+def billing_speed_words(speed: int) -> str:
+    """That each second is billed as several, where the local cloud does so; else ""."""
+    if speed <= 1:
+        return ""
+    billed = exact_duration(speed)
+    return f"The local cloud bills {billed} for each second; every cost here counts that."
 
 
 def machine_words(state: InstanceState, phase: str | None) -> str:

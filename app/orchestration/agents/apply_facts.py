@@ -353,6 +353,10 @@ def _leaving(context: FactContext) -> None:
         record_stopping(context.aggregate, context.instance, context.limits)
 
 
+def _unknown(_: FactContext) -> None:
+    """It is acknowledged, so that its agent does not send it again."""
+
+
 _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.PHASE: _phase,
     FactKind.NOTICE: _notice,
@@ -369,4 +373,5 @@ _KINDS: dict[FactKind, Callable[[FactContext], None]] = {
     FactKind.GPU_FAULT: _gpu_fault,
     FactKind.METRICS: _metrics,
     FactKind.LEAVING: _leaving,
+    FactKind.UNKNOWN: _unknown,
 }

@@ -23,7 +23,7 @@ from app.domain.estimate.job_estimate import (
 )
 from app.domain.estimate.simulated_run import EstimateInput, PoolQuote
 from app.domain.market.offer import Market, Offer, Pool
-from app.domain.placement.gang_options import with_size
+from app.domain.placement.gang_size import with_size
 from app.domain.placement.in_time import TimeLeft, in_time
 from app.domain.placement.placement import RankedOffer, need_of, rank_offers, work_alike
 from app.domain.spec.job_spec import JobSpec

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS, TERMINAL_ATTEMPT_STATES, AttemptEvent
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance, Job
-from app.domain.lifecycle.events import Actor, JobEventKind
+from app.domain.lifecycle.events import Actor, HistoryKind
 from app.domain.lifecycle.instance import (
     INSTANCE_TRANSITIONS,
     TERMINAL_INSTANCE_STATES,
@@ -131,7 +131,7 @@ class JobAggregate:
         if self.job.state in TERMINAL_JOB_STATES and self.job.ended_at is None:
             self.job.ended_at = self.now
         self.record(
-            JobEventKind(event.value),
+            event,
             message,
             noun="job",
             noun_id=self.job.id,
@@ -150,7 +150,7 @@ class JobAggregate:
         if attempt.state in TERMINAL_ATTEMPT_STATES and attempt.ended_at is None:
             attempt.ended_at = self.now
         self.record(
-            JobEventKind(event.value),
+            event,
             message,
             noun="attempt",
             noun_id=attempt.id,
@@ -169,7 +169,7 @@ class JobAggregate:
             instance.state = INSTANCE_TRANSITIONS.next_state(before, step)
             instance.updated_at = self.now
             self.record(
-                JobEventKind(step.value),
+                step,
                 message if step is event else "Confirmed by a later report.",
                 noun="instance",
                 noun_id=instance.id,
@@ -180,7 +180,7 @@ class JobAggregate:
 
     def record(
         self,
-        kind: JobEventKind,
+        kind: HistoryKind,
         message: str,
         *,
         noun: str = "job",

@@ -7,12 +7,13 @@ of a controller (`controller_frame`).
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
+
+from cachetools import FIFOCache
 
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 300.0
@@ -34,7 +35,7 @@ class FailingWork:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._failures: OrderedDict[tuple[str, Hashable], FailureCount] = OrderedDict()
+        self._failures = FIFOCache[tuple[str, Hashable], FailureCount](REMEMBERED_MAX)
 
     def waits(self, controller: str, work: object, now: datetime) -> bool:
         """Whether this piece failed lately and is to be left alone for now."""
@@ -62,8 +63,6 @@ class FailingWork:
             times = 1 if before is None else before.times + 1
             wait = min(wait_seconds_max, FIRST_WAIT_SECONDS * 2.0 ** min(times - 1, 16))
             failure = self._failures[key] = FailureCount(times, now + timedelta(seconds=wait))
-            while len(self._failures) > REMEMBERED_MAX:
-                self._failures.popitem(last=False)
             return failure
 
     def succeeded(self, controller: str, work: object) -> None:

@@ -17,8 +17,7 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.gang_options import size_options
-from app.domain.placement.gang_size import choose_size
+from app.domain.placement.gang_size import choose_size, size_options
 from app.domain.placement.no_offer import why_none_fits
 from app.domain.placement.patience import patient
 from app.domain.placement.placement import (
@@ -36,17 +35,16 @@ from app.orchestration.frame.lost_rows import lists_are_awaited, numbered_before
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import advance_attempt
 from app.orchestration.gang.assign_instances import assign
-from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.move_gang import bears_both, counted_on, lose_old_machines
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
+from app.orchestration.gang.reserve_budget import bids_within_budget
 from app.orchestration.gang.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.placement.choose_gang_size import first_of, size_question
 from app.orchestration.placement.decision_log import Reason, Reasons, pool_words, record_decision
-from app.orchestration.placement.patience_left import patience_of
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.shortlist import Shortlist, queue_need
-from app.orchestration.placement.spot_safety import could_go_back
+from app.orchestration.placement.spot_rules import could_go_back, patience_of
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -132,7 +130,8 @@ def _choose_offers(
         where = pool_words([offer.pool for offer in offers])
         told = f"Not all requested machines started; now {where}."
         asked = replace(more, bids=offers, considered=considered)
-        _record_request(aggregate, gang, "next_offer", told, asked, limits)
+        reason = Reason(DecisionVerdict(gang.market), "next_offer", told)
+        _record_request(aggregate, gang, reason, asked, limits)
     return offers, count
 
 
@@ -144,7 +143,7 @@ def choose_more(
     at_hand: machines that the gang has already; without any it is asked for as a whole, in the
     size that suits it.
     """
-    whole = _more(aggregate, gang, missing, limits)
+    whole = exactly(aggregate, gang, missing, limits)
     least = least_more(aggregate, missing, at_hand)
     if whole.bids or least == missing:
         return whole
@@ -159,10 +158,11 @@ def choose_more(
     else:
         sizes = range(least, missing)
         count = max((o.count for o in size_options(judged, sizes, speeds)), default=0)
-    return _more(aggregate, gang, count, limits) if count else whole
+    return exactly(aggregate, gang, count, limits) if count else whole
 
 
-def _more(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> MoreMachines:
+def exactly(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits) -> MoreMachines:
+    """Offers for so many more machines, no fewer."""
     considered = offers_for(aggregate, gang, count, limits)
     return MoreMachines(count, bids_for_best_region(considered), considered)
 
@@ -221,7 +221,7 @@ def request_replacements(
         more = choose_more(aggregate, gang, missing, survivors, limits)
     else:
         # A whole gang beside one that still trains, as before a deadline: no smaller than that.
-        more = _more(aggregate, gang, missing, limits)
+        more = exactly(aggregate, gang, missing, limits)
     if not more.bids:
         return False
     dearest = max(more.bids, key=lambda offer: offer.cost_microusd_per_hour)
@@ -232,50 +232,52 @@ def request_replacements(
     affordable = bids_within_budget(aggregate, more.bids, more.count, limits, can_do_without=enough)
     if not affordable:
         return False
-    _order_replacements(aggregate, gang, replace(more, bids=affordable), survivors, limits)
+    least = least_more(aggregate, more.count, survivors) if survivors else more.count
+    beside = ", in addition to the machines that stay" if survivors else ""
+    text = f"{more.count} replacement requested in {affordable[0].pool.zone}{beside}."
+    reason = Reason(DecisionVerdict(gang.market), "replacement", text)
+    found, purpose = replace(more, bids=affordable), LaunchPurpose.REPLACEMENT
+    order_more(aggregate, gang, found, reason, limits, purpose=purpose, min_count=least)
     return True
 
 
-def _order_replacements(
-    aggregate: JobAggregate, gang: GangNeed, more: MoreMachines, survivors: int, limits: Limits
+def order_more(
+    aggregate: JobAggregate,
+    gang: GangNeed,
+    more: MoreMachines,
+    reason: Reason,
+    limits: Limits,
+    *,
+    purpose: LaunchPurpose,
+    min_count: int,
 ) -> None:
-    """Write the launch of what was chosen and reserved, with the reasons."""
-    count, zone = more.count, more.bids[0].pool.zone
+    """Write the launch of machines beside a gang, chosen and reserved, with the reason."""
     launch, _ = order_instances(
         aggregate,
         more.bids,
-        count=count,
+        count=more.count,
         market=gang.market,
-        purpose=LaunchPurpose.REPLACEMENT,
+        purpose=purpose,
         limits=limits,
-        min_count=least_more(aggregate, count, survivors) if survivors else count,
+        min_count=min_count,
     )
+    grows = purpose is LaunchPurpose.GROWTH
     aggregate.record(
-        JobEventKind.REPLACEMENT_REQUESTED,
-        f"{count} replacement requested in {zone}.",
+        JobEventKind.GROWTH_REQUESTED if grows else JobEventKind.REPLACEMENT_REQUESTED,
+        reason.sentence,
         noun="launch",
         noun_id=launch.id,
-        count=count,
-        zone=zone,
+        count=more.count,
+        zone=more.bids[0].pool.zone,
     )
-    beside = ", in addition to the machines that stay" if survivors else ""
-    told = f"{count} replacement requested in {zone}{beside}."
-    _record_request(aggregate, gang, "replacement", told, more, limits)
+    _record_request(aggregate, gang, reason, more, limits)
 
 
 def _record_request(
-    aggregate: JobAggregate,
-    gang: GangNeed,
-    word: str,
-    told: str,
-    more: MoreMachines,
-    limits: Limits,
+    aggregate: JobAggregate, gang: GangNeed, reason: Reason, more: MoreMachines, limits: Limits
 ) -> None:
     """Keep why machines are asked for between two claims, with the pools that were considered."""
-    on_demand = gang.market is Market.ON_DEMAND
-    verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
     reasons = Reasons(more.considered, more.count, speeds=speeds_of(aggregate))
-    reason = Reason(verdict, word, told)
     record_decision(aggregate, reason, limits, reasons, chosen=more.bids, gang=gang)
 
 

@@ -18,10 +18,9 @@ from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.gang.reserve_budget import bears_another_window
+from app.orchestration.gang.reserve_budget import bears_another_window, bids_within_budget
 
 
 def begin_move(

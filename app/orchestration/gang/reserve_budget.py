@@ -1,8 +1,8 @@
 """Reserve money: what live machines can still cost, held against the budgets that pay for them.
 
-Lives here: the reservation and the test before machines are asked for. Who writes holds the
-budgets' locks, taken before the job's. Not here: the arithmetic (`app.domain.billing.budget`), or
-stopping what is over its budget (`enforce_budgets`).
+Lives here: the reservation, and the test before machines are requested; what no budget covers stops
+the job with the sentence why. A claim locks the budgets before the job. Not here: the arithmetic
+(`app.domain.billing.budget`), or stopping what is over its budget (`enforce_budgets`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from app.domain.billing.budget import (
     ReserveWindow,
     claim_allowed,
     first_segment_microusd,
+    left_microusd,
     reserve_microusd,
 )
 from app.domain.billing.egress import Restore, restore_microusd
 from app.domain.lifecycle.entities import Budget, Instance
+from app.domain.lifecycle.job import StopCause
 from app.domain.market.offer import Offer, Pool
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
+from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.placement.price_restores import restore_of
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -159,8 +164,8 @@ def name_budget(budget: Budget, sentence: str) -> str:
 
 def is_used_up(budget: Budget) -> bool:
     """Whether what is spent and reserved has reached the cap, as the rows stand."""
-    cap = budget.cap_microusd
-    return cap is not None and budget.spent_microusd + budget.reserved_microusd >= cap
+    left = left_microusd(budget.cap_microusd, budget.spent_microusd, budget.reserved_microusd)
+    return left is not None and left <= 0
 
 
 class _Committed:
@@ -185,7 +190,7 @@ class _Committed:
                 spent_microusd=budget.spent_microusd,
                 reserve_microusd=others + self._own,
                 first_microusd=first_segment_microusd(new_prices),
-                cap_microusd=budget.cap_microusd,
+                budget_microusd=budget.cap_microusd,
             )
             if not said.yes:
                 return BudgetCheck(False, name_budget(budget, said.sentence))
@@ -234,3 +239,30 @@ class _Prices:
                 (bid["price_microusd_per_hour"] for bid in bids), default=0
             )
         return self._launches[instance.launch_id]
+
+
+def bids_within_budget(
+    aggregate: JobAggregate,
+    offers: Sequence[Offer],
+    count: int,
+    limits: Limits,
+    *,
+    can_do_without: bool = False,
+) -> tuple[Offer, ...]:
+    """Those of the offers that the budgets bear for `count` more machines; reserved for them.
+
+    When they bear none of them nothing is returned, and the job is stopped for its budget.
+    can_do_without: the gang is enough as it is, and the job is not stopped.
+    """
+    job, uow = aggregate.job, aggregate.uow
+    # Budgets come before jobs in the order of locking, and here the job is locked: a budget that
+    # somebody else holds is not waited for. Then its row as it stands decides, and the next
+    # booking writes its reservation; other jobs see this one's on the job's own row meanwhile.
+    budgets, ours = uow.money.budgets_in_passing(job.project_id, job.budget_id)
+    verdict, affordable = reserve_for_bids(
+        uow, budgets, job.id, offers, count, aggregate.living(), limits, aggregate.now,
+        writable=ours, restore=restore_of(aggregate),
+    )  # fmt: skip
+    if not verdict.yes and not can_do_without:
+        order_stop(aggregate, StopCause.BUDGET, verdict.sentence, limits)
+    return affordable

@@ -7,7 +7,8 @@ follows from counts (`availability.hazard_by_age`), or the order of offers (`pla
 
 from __future__ import annotations
 
-from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT, hazard_factor
+from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT
+from app.domain.availability.hazard_models import posterior
 from app.storage.unit_of_work import UnitOfWork
 
 _DIGITS = 2
@@ -18,6 +19,7 @@ def update_hazards(uow: UnitOfWork, provider: str) -> None:
     now = uow.now
     known = uow.pool_experience.of_provider(provider, now - EXPERIENCE_KEPT, now)
     factors = {
-        pool: round(hazard_factor(experience), _DIGITS) for pool, experience in known.items()
+        pool: round(posterior(experience).hazard_factor, _DIGITS)
+        for pool, experience in known.items()
     }
     uow.offers.learn(provider, factors)

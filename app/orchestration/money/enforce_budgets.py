@@ -67,7 +67,7 @@ class EnforceBudgets(RowController[Payer]):
                 verdict = stop_ordered(
                     spent_microusd=budget.spent_microusd,
                     reserve_microusd=budget.reserved_microusd,
-                    cap_microusd=budget.cap_microusd,
+                    budget_microusd=budget.cap_microusd,
                 )
                 if verdict.yes:
                     message = name_budget(budget, verdict.sentence)

@@ -12,8 +12,7 @@ from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.gang_options import size_options
-from app.domain.placement.gang_size import SizeChoice, SizeQuestion, choose_size
+from app.domain.placement.gang_size import SizeChoice, SizeQuestion, choose_size, size_options
 from app.domain.placement.placement import RankedOffer, work_alike
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of

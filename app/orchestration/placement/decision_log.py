@@ -144,11 +144,6 @@ def record_decision(
     aggregate.uow.decisions.record(job.id, decision)
 
 
-def work_seconds(aggregate: JobAggregate) -> float | None:
-    """What is left of the job's work, from its newest reports; None where that is not known."""
-    return left_of(aggregate).seconds
-
-
 def safe_until(aggregate: JobAggregate, limits: Limits, work: float | None) -> datetime | None:
     """The last safe moment, as it stands; None without a deadline or an estimate."""
     deadline_at = aggregate.job.deadline_at

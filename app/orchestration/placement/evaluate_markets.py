@@ -9,13 +9,14 @@ what follows from it (`claim_jobs`, `watch_deadlines`), or the last safe moment,
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from threading import Lock
 from typing import Final
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from app.domain.availability.availability_observations import NO_OBSERVATIONS
 from app.domain.billing.egress import Restore, added_microusd_per_hour
@@ -149,9 +150,9 @@ class MarketEvaluator:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         # Lost with the process, at no harm: all of it is made from rows again.
-        self._kept: OrderedDict[Hashable, PoolPlacement] = OrderedDict()
-        self._looks: OrderedDict[UUID, datetime] = OrderedDict()
-        self._works: OrderedDict[UUID, WorkByGpu] = OrderedDict()
+        self._kept = LRUCache[Hashable, PoolPlacement](PLACEMENTS_KEPT)
+        self._looks = LRUCache[UUID, datetime](LOOKS_KEPT)
+        self._works = LRUCache[UUID, WorkByGpu](LOOKS_KEPT)
         self._lock = Lock()
 
     def is_due(self, job_id: UUID) -> bool:
@@ -159,7 +160,8 @@ class MarketEvaluator:
 
         One that is further off than any tick was noted by a clock that ran ahead.
         """
-        looked, now = self._looks.get(job_id), self._runtime.clock.now()
+        with self._lock:
+            looked, now = self._looks.get(job_id), self._runtime.clock.now()
         latest = now + timedelta(seconds=TICK_SECONDS[1])
         return looked is None or not now < looked <= latest
 
@@ -169,23 +171,17 @@ class MarketEvaluator:
         tick = timedelta(seconds=tick_seconds_of(horizon))
         with self._lock:
             self._looks[job_id] = self._runtime.clock.now() + tick
-            self._looks.move_to_end(job_id)
-            while len(self._looks) > LOOKS_KEPT:
-                self._looks.popitem(last=False)
 
     def keep(self, job_id: UUID, work: WorkByGpu) -> None:
         """How the job's work is counted, until its next choice; machines alike need no note."""
-        if work == ONE_GPU:
-            return
-        with self._lock:
-            self._works[job_id] = work
-            self._works.move_to_end(job_id)
-            while len(self._works) > LOOKS_KEPT:
-                self._works.popitem(last=False)
+        if work != ONE_GPU:
+            with self._lock:
+                self._works[job_id] = work
 
     def kept(self, job_id: UUID) -> WorkByGpu:
         """As it was kept; every process weighs a job at its first look at it."""
-        return self._works.get(job_id, ONE_GPU)
+        with self._lock:
+            return self._works.get(job_id, ONE_GPU)
 
     def evaluate(self, promise: DeadlineJob, quoted: Quoted) -> MarketValues | None:
         """What the job's choice rests on just now; None where there is nothing to choose.
@@ -267,14 +263,12 @@ class MarketEvaluator:
         paces = tuple(round(work.pace(item.offer), 3) for item in spot)
         key = (tick, pools, rooms, paces, terms)
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
+            kept = self._kept.get(key)
+        if kept is not None:
+            return kept
         made = self._runtime.make_placement(terms, self._live_pools(spot, rooms, work, now), now)
         with self._lock:
             self._kept[key] = made
-            while len(self._kept) > PLACEMENTS_KEPT:
-                self._kept.popitem(last=False)
         return made
 
     def _live_pools(

@@ -26,8 +26,8 @@ from app.domain.availability.hazard_by_age import (
     EXPERIENCE_KEPT,
     NO_EXPERIENCE,
     Experience,
-    hazard_factor,
 )
+from app.domain.availability.hazard_models import posterior
 from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES
 from app.domain.lifecycle.entities import Attempt, Instance
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
@@ -142,7 +142,7 @@ def life_of(machine: Instance, experience: ByPool, now: datetime) -> MachineLife
     since, factor = machine.launched_at or now, None
     if machine.market is Market.SPOT:
         lived = None if machine.pool is None else experience.get(machine.pool)
-        factor = hazard_factor(lived or NO_EXPERIENCE)
+        factor = posterior(lived or NO_EXPERIENCE).hazard_factor
     return MachineLife((now - since).total_seconds(), factor, machine.warned_at is not None)
 
 

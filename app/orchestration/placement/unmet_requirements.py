@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from app.domain.availability.hazard_models import USUAL_FACTOR
 from app.domain.lifecycle.entities import Job
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
@@ -272,7 +273,7 @@ def _offer(row: QuotedPoolRow) -> Offer:
         price_source=row["price_source"],
         available=row["available"],
         billing_speed=row["billing_speed"],
-        hazard_factor=row.get("hazard_factor") or 1.0,
+        hazard_factor=row.get("hazard_factor") or USUAL_FACTOR,
     )
 
 

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
@@ -21,13 +20,17 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
 from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
 from app.domain.market.offer import Market, Offer
+from app.domain.placement.decide import GangState, decide
+from app.domain.placement.decision import MarketDecision, MarketRule
 from app.domain.placement.placement import bids_for_best_region, need_of
 from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.placement.placement_reasons import slack_seconds
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
+from app.domain.wording.market_words import waiting_words
 from app.orchestration.agents.register_agent import checkpoint_uri
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
-from app.orchestration.estimates.work_by_gpu import ONE_GPU, speeds_of
+from app.orchestration.estimates.work_by_gpu import ONE_GPU, left_of, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import (
     AwaitedLists,
@@ -47,18 +50,24 @@ from app.orchestration.gang.move_gang import end_move
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import form_until
 from app.orchestration.placement.choose_gang_size import set_size
-from app.orchestration.placement.decision_log import Reason, Reasons, claim_reason, record_decision
+from app.orchestration.placement.decision_log import (
+    Reason,
+    Reasons,
+    claim_reason,
+    record_decision,
+    told_safe_until,
+)
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
-from app.orchestration.placement.spot_safety import could_go_back, has_left_spot, turn_market
-from app.orchestration.queue.find_places import find_places, take_places
-from app.orchestration.queue.reserve_gang import reserve_at_any_pace, reserve_gang
-from app.orchestration.transitions.choose_market import (
-    UNAFFORDABLE,
-    choose_market,
-    decide_market,
-    waits_for,
+from app.orchestration.placement.spot_rules import could_go_back, has_left_spot
+from app.orchestration.queue.place_gang import (
+    find_places,
+    reserve_at_any_pace,
+    reserve_gang,
+    take_places,
 )
+from app.orchestration.transitions.apply_decision import apply_decision
+from app.orchestration.transitions.gather_market import market_in_queue
 from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
 
@@ -201,19 +210,19 @@ class ClaimJobs:
 
     def _claim(self, aggregate: JobAggregate, budgets: list[Budget], offered: JobOffers) -> None:
         job, limits = aggregate.job, self._runtime.limits
-        if has_final_checkpoint(aggregate):
-            message = "An earlier attempt finished the work."
-            aggregate.move_job(JobEvent.COMPLETION_FOUND, message)
-            wind_down(aggregate, EndReason.FINISHED, message)
-            return
-        record_scaling(job, offered.serial_share)
-        choice: LiveChoice | None = None
-        if not aggregate.usable():
-            decision = decide_market(
+        finished = has_final_checkpoint(aggregate)
+        if not finished:
+            record_scaling(job, offered.serial_share)
+        market = None
+        if not finished and not aggregate.usable():
+            market = market_in_queue(
                 aggregate, offered.market_values, offered.by_market, budgets, limits
             )
-            choose_market(aggregate, decision)
-            choice = decision.choice
+        decision = decide(GangState(finished=finished, market=market))
+        apply_decision(aggregate, decision, limits)
+        if finished:
+            return
+        choice = decision.choice if isinstance(decision, MarketDecision) else None
         among = offered.by_market[job.market_mode]
         if choice is not None:
             among = replace(among, order=choice.order)
@@ -234,7 +243,8 @@ class ClaimJobs:
             self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
             return
         if choice is not None and choice.verdict is PlacementAction.WAIT:
-            why = waits_for(aggregate, choice, limits)
+            last = told_safe_until(aggregate, limits, left_of(aggregate).seconds)
+            why = waiting_words(choice, job.node_count, slack_seconds(last, aggregate.now))
             self._wait(aggregate, why, "waiting_costs_less", reasons)
             return
         held = reserve_gang(aggregate, gang, budgets, reasons, among, limits)
@@ -260,8 +270,8 @@ class ClaimJobs:
     def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
         """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
         order_release(aggregate, aggregate.usable(), "the job returns to spot")
-        turn_market(aggregate, Market.SPOT)
-        aggregate.record(JobEventKind.MOVED_TO_SPOT, UNAFFORDABLE)
+        unaffordable = MarketDecision(MarketRule.UNAFFORDABLE, Market.SPOT)
+        apply_decision(aggregate, unaffordable, self._runtime.limits)
         gang, limits = aggregate.gang_need, self._runtime.limits
         count = gang.node_count
         judged = offers_for(aggregate, gang, count, limits, anywhere=True, among=among)

@@ -144,7 +144,7 @@ def build_submission(
         max_duration_seconds=spec.max_duration_seconds,
         timer_at=min((at for at in (deadline_at, max_wait_at) if at is not None), default=None),
         total_steps=None if spec.trainer is None else spec.trainer.steps,
-        cap_microusd=spec.budget_microusd,
+        budget_microusd=spec.budget_microusd,
         idempotency_key=idempotency_key,
         idempotency_digest=None if idempotency_key is None else digest,
         actor=str(actor),

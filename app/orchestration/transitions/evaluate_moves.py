@@ -1,10 +1,10 @@
 """Weigh now and then whether spot jobs had better train elsewhere, and see their moves through.
 
-Lives here: who is looked at and when, and what a look leads to. A job is left alone for a while
-after it began to train (after an interruption, a move or a change of its size) and after a move
-that came to nothing; it must have saved something newer than it began with, so that moves alone
-can never fill its time. A rebalance recommendation is a reason to look at once. Not here: what
-repays (`app.domain.placement.migration`), or how a gang moves (`move_gang`).
+Lives here: who is looked at and when, and what is known of the gang and of those it could be. A job
+is left alone for a while after it began to train (after an interruption, a move or a change of its
+size) and after a move that came to nothing; it must have saved something newer than it began with,
+so that moves alone can never fill its time. A rebalance recommendation is a reason to look at once.
+Not here: what repays (`app.domain.placement.migration`), or how a gang moves (`move_gang`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from uuid import UUID
 
 from app.domain.availability.gang_hazard import MachineLife
 from app.domain.billing.egress import restore_microusd
-from app.domain.lifecycle.attempt import AttemptState, DrainCause
+from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Instance, Job
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
-from app.domain.market.offer import Market, Offer, Pool
-from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, decide_move
+from app.domain.market.offer import Market, Offer
+from app.domain.placement.decide import GangState, MoveState, RunningTransition, decide
+from app.domain.placement.decision import Transition
+from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, pool_name
 from app.domain.placement.placement import PlacementDomain, need_of, work_alike, work_speed
-from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of
 from app.orchestration.estimates.read_measured import read_measured
@@ -34,16 +35,9 @@ from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.advance_attempt import order_drain
 from app.orchestration.gang.fill_gang import RECENT_INTERRUPTION, candidates, offers_for
-from app.orchestration.gang.move_gang import (
-    bears_both,
-    begin_move,
-    forget_move,
-    machines_of_move,
-    turn_to_new_machines,
-)
-from app.orchestration.placement.decision_log import Reason, Reasons, record_decision
+from app.orchestration.gang.move_gang import bears_both, machines_of_move
+from app.orchestration.placement.decision_log import Reasons
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.refresh_hazards import (
     MOVE_CONTROLLER,
@@ -52,6 +46,7 @@ from app.orchestration.placement.refresh_hazards import (
     life_of,
 )
 from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
+from app.orchestration.transitions.apply_decision import apply_decision
 from app.storage.unit_of_work import UnitOfWork
 
 OTHERS_MAX = 20
@@ -130,27 +125,29 @@ def _longest(limits: Limits) -> float:
 
 
 def _follow(aggregate: JobAggregate, limits: Limits) -> None:
-    """See whether the new machines have come: then the old gang saves and makes way."""
+    """See what became of a move; once the gang has cut over, the next claim ends it."""
     job, attempt = aggregate.job, aggregate.attempt
     if job.moving_until_at is None:
-        return  # it is on: the next claim ends it
+        return
     new = machines_of_move(aggregate)
     trains = attempt is not None and attempt.state is AttemptState.RUNNING
-    if not trains or job.stop_cause is not None or job.market_mode is not Market.SPOT:
-        forget_move(aggregate, "its attempt has ended", limits)
-    elif len(new) < job.node_count:
-        forget_move(aggregate, "not all machines there started", limits)
-    elif not bears_both(aggregate, limits):
-        forget_move(aggregate, "the budget does not cover both sets of machines any longer", limits)
-    elif all(one.state is InstanceState.REGISTERED for one in new):
-        turn_to_new_machines(aggregate)
-        text = "The machines to move to are registered: the attempt saves and stops."
-        until = aggregate.now + timedelta(seconds=limits.drain_seconds)
-        order_drain(aggregate, DrainCause.YIELD, until, text, limits)
-    elif aggregate.now >= job.moving_until_at:
-        forget_move(aggregate, "the machines there did not start in time", limits)
-    else:
+    here = sum(one.state is InstanceState.REGISTERED for one in new)
+    move = RunningTransition(
+        Transition.MOVE,
+        wanted=job.node_count,
+        coming=len(new),
+        here=here,
+        least=job.node_count,
+        attempt_ended=(
+            not trains or job.stop_cause is not None or job.market_mode is not Market.SPOT
+        ),
+        too_late=here < len(new) and aggregate.now >= job.moving_until_at,
+        affordable=bears_both(aggregate, limits),
+    )
+    decision = decide(GangState(transition=move))
+    if decision is None:
         job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
+    apply_decision(aggregate, decision, limits)
 
 
 def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limits: Limits) -> None:
@@ -185,16 +182,9 @@ def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limit
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
     theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
-    decision = decide_move(here, theres, move_terms(own_limits(aggregate, limits)))
-    chosen = next((offer for offer in others if _name(offer.pool) == decision.to), None)
+    move = MoveState(here, theres, move_terms(own_limits(aggregate, limits)))
     reasons = Reasons(considered, count, speeds=among.speeds)
-    if chosen is not None and begin_move(aggregate, chosen, count, decision.sentence, limits):
-        job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
-        reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)
-        record_decision(aggregate, reason, limits, reasons, [chosen])
-    elif chosen is None:
-        reason = Reason(DecisionVerdict.STAY, "no_move_repays", decision.sentence)
-        record_decision(aggregate, reason, limits, reasons)
+    apply_decision(aggregate, decide(GangState(move=move)), limits, reasons)
 
 
 def _speeds(uow: UnitOfWork, job: Job) -> GpuThroughput:
@@ -257,7 +247,7 @@ def _here(
     factor = lives[0].factor
     price = offer.cost_microusd_per_hour * len(machines)
     hazard = 1.0 if factor is None else factor
-    return CurrentPlacement(_name(pool), price, lives, hazard, seconds, offer.billing_speed)
+    return CurrentPlacement(pool_name(pool), price, lives, hazard, seconds, offer.billing_speed)
 
 
 def _theres(
@@ -275,7 +265,7 @@ def _theres(
     need = replace(need, speeds=speeds)
     return [
         Candidate(
-            name=_name(offer.pool),
+            name=pool_name(offer.pool),
             microusd_per_hour=offer.cost_microusd_per_hour * count,
             hazard_factor=offer.hazard_factor,
             machines=(MachineLife(0.0, offer.hazard_factor),) * count,
@@ -286,8 +276,3 @@ def _theres(
         )
         for offer in offers
     ]
-
-
-def _name(pool: Pool) -> str:
-    """Tells spot pools apart, in words."""
-    return f"{pool.provider} {pool.zone} {pool.instance_type}"

@@ -1,27 +1,26 @@
 """Give a running elastic gang more or fewer machines, when that repays.
 
-Lives here: the look at gangs that train, the request of further machines beside them, and the
-yield once those are here. Not here: the rule (`placement.gang_size`), or what a loss makes of a
-gang (`fill_gang`).
+Lives here: when gangs that train are looked at, the sizes that they could have, and how far their
+growth is. Not here: the rules (`placement.gang_size`, `placement.transition`), or what a loss makes
+of a gang (`fill_gang`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from app.domain.lifecycle.attempt import AttemptState, DrainCause
+from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Instance
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
-from app.domain.market.offer import Market, Offer
-from app.domain.placement.gang_options import has_room, size_option
-from app.domain.placement.gang_size import ResizeView, SizeOption, choose_size, resize_repays
-from app.domain.placement.placement import bids_for_best_region
-from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.market.offer import Offer
+from app.domain.placement.decide import GangState, RunningTransition, SizeState, decide
+from app.domain.placement.decision import Transition
+from app.domain.placement.gang_size import has_room, size_option
 from app.domain.throughput.gang_scaling import GangScaling
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_measured import read_measured
@@ -31,13 +30,9 @@ from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.advance_attempt import order_drain
-from app.orchestration.gang.check_budget import bids_within_budget
 from app.orchestration.gang.fill_gang import candidates, offers_for
-from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
-from app.orchestration.gang.release_order import order_release
-from app.orchestration.placement.choose_gang_size import set_size, size_question
-from app.orchestration.placement.decision_log import Reason, Reasons, record_decision
+from app.orchestration.placement.choose_gang_size import size_question
+from app.orchestration.transitions.apply_decision import apply_decision
 from app.storage.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
@@ -91,58 +86,63 @@ class ResizeGangs(RowController[ElasticJob]):
             if aggregate is None or attempt is None or attempt.state is not AttemptState.RUNNING:
                 return
             record_scaling(aggregate.job, work.scaling.kept_share)
-            seconds = limits.resize_seconds
             if aggregate.job.node_count > attempt.node_count:
-                seconds = min(seconds, PENDING_LOOK_SECONDS)
-                _look_at_growth(aggregate, attempt, limits)
-            elif _may_change(aggregate, attempt):
-                _look_at_size(aggregate, attempt, limits, work.scaling)
-                if aggregate.job.node_count > attempt.node_count:
-                    seconds = min(seconds, PENDING_LOOK_SECONDS)
-            attempt.size_look_at = aggregate.look_in(seconds)
+                state = GangState(transition=_growth(aggregate, attempt))
+            else:
+                state = GangState(size=_sizes(aggregate, attempt, limits, work.scaling))
+            apply_decision(aggregate, decide(state), limits)
+            pending = state.transition or aggregate.job.node_count > attempt.node_count
+            attempt.size_look_at = aggregate.look_in(
+                min(limits.resize_seconds, PENDING_LOOK_SECONDS)
+                if pending
+                else limits.resize_seconds
+            )
 
 
 def yield_to_larger(aggregate: JobAggregate, limits: Limits) -> None:
     """Once all that the gang is to grow by is here, it saves and goes on as the larger one."""
     attempt, job = aggregate.attempt, aggregate.job
-    if attempt is None or attempt.state is not AttemptState.RUNNING or job.stop_cause is not None:
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
         return
-    grows_by = job.node_count - attempt.node_count
-    here = [one for one in _extra(aggregate) if one.state is InstanceState.REGISTERED]
-    if 0 < grows_by <= len(here) and _may_change(aggregate, attempt):
-        _yield(
-            aggregate,
-            f"{grows_by} more machines are ready: the job saves and continues on all of them.",
-            limits,
-        )
+    if job.node_count > attempt.node_count:
+        growth = replace(_growth(aggregate, attempt), can_abandon=False)
+        apply_decision(aggregate, decide(GangState(transition=growth)), limits)
 
 
-def _look_at_growth(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
+def _growth(aggregate: JobAggregate, attempt: Attempt) -> RunningTransition:
     """More machines are on their way; when one of them is lost, none of them is needed."""
-    job, extra = aggregate.job, _extra(aggregate)
-    if attempt.node_count + len(extra) >= job.node_count:
-        yield_to_larger(aggregate, limits)
-    elif job.state is JobState.RUNNING:
-        order_release(aggregate, extra, "not all requested machines could be added")
-        set_size(aggregate, attempt.node_count, "the additional machines did not start")
+    taken = {member.instance_id for member in aggregate.members}
+    at_hand = candidates(aggregate, aggregate.gang_need)
+    extra = [one for one in at_hand if one.id not in taken]
+    wanted = aggregate.job.node_count - attempt.node_count
+    return RunningTransition(
+        Transition.GROW,
+        wanted=wanted,
+        coming=len(extra),
+        here=sum(one.state is InstanceState.REGISTERED for one in extra),
+        least=wanted,
+        can_abandon=aggregate.job.state is JobState.RUNNING,
+        can_cut_over=aggregate.job.stop_cause is None and _may_change(aggregate, attempt),
+    )
 
 
-def _look_at_size(
+def _sizes(
     aggregate: JobAggregate, attempt: Attempt, limits: Limits, scaling: GangScaling
-) -> None:
-    """Choose a size at the prices of now, and act where the change repays."""
+) -> SizeState | None:
+    """The sizes that it could have at the prices of now; None while something else is on."""
+    if not _may_change(aggregate, attempt):
+        return None
     nodes, count, gang = aggregate.spec.nodes, attempt.node_count, aggregate.gang_need
     judged = offers_for(aggregate, gang, 1, limits)
     offer = next((item.offer for item in judged if item.fits), None)
     present = offer or _present_offer(aggregate)
     if present is None:
-        return
+        return None
     sizes = [
         size
         for size in range(nodes.least, nodes.most + 1)
         if size <= count or (offer is not None and has_room(offer, size - count))
     ]
-    options: list[SizeOption] = [size_option(present, size, present) for size in sizes]
     standing, _ = aggregate.uow.money.budgets_in_passing(
         aggregate.job.project_id, aggregate.job.budget_id
     )
@@ -155,59 +155,9 @@ def _look_at_size(
         speeds=speeds_of(aggregate),
         learned=scaling,
     )
-    choice = choose_size(options, question)
-    if choice is None:
-        return
-    now, chosen = (
-        next(one for one in options if one.count == wanted) for wanted in (count, choice.count)
-    )
     trained = aggregate.now - (attempt.trained_at or aggregate.now)
-    view = ResizeView(now, chosen, trained.total_seconds(), limits.resize_seconds)
-    why = resize_repays(view, question)
-    if why is not None and chosen.count > count:
-        _grow(aggregate, chosen.count - count, why, limits)
-    elif why is not None:
-        set_size(aggregate, chosen.count, why)
-        _yield(aggregate, "The job saves and continues with fewer machines.", limits)
-
-
-def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
-    """Ask for the machines beside the gang; it trains on until all of them are here."""
-    gang = aggregate.gang_need
-    found = bids_for_best_region(offers_for(aggregate, gang, more, limits))
-    offers = (
-        bids_within_budget(aggregate, found, more, limits, can_do_without=True) if found else ()
-    )
-    if not offers:
-        return
-    launch, _ = order_instances(
-        aggregate,
-        offers,
-        count=more,
-        market=gang.market,
-        purpose=LaunchPurpose.GROWTH,
-        limits=limits,
-    )
-    text = f"{more} more requested in {offers[0].pool.zone}: {why}."
-    on_demand = gang.market is Market.ON_DEMAND
-    verdict = DecisionVerdict.ON_DEMAND if on_demand else DecisionVerdict.SPOT
-    judged = offers_for(aggregate, gang, more, limits)
-    reasons = Reasons(judged, more, speeds=speeds_of(aggregate))
-    record_decision(aggregate, Reason(verdict, "growth", text), limits, reasons, chosen=offers)
-    aggregate.record(
-        JobEventKind.GROWTH_REQUESTED,
-        text,
-        noun="launch",
-        noun_id=launch.id,
-        count=more,
-        zone=offers[0].pool.zone,
-    )
-    aggregate.job.node_count += more
-
-
-def _yield(aggregate: JobAggregate, message: str, limits: Limits) -> None:
-    until = aggregate.now + timedelta(seconds=limits.drain_seconds)
-    order_drain(aggregate, DrainCause.YIELD, until, message, limits)
+    options = [size_option(present, size, present) for size in sizes]
+    return SizeState(options, question, count, trained.total_seconds(), limits.resize_seconds)
 
 
 def _may_change(aggregate: JobAggregate, attempt: Attempt) -> bool:
@@ -222,13 +172,6 @@ def _may_change(aggregate: JobAggregate, attempt: Attempt) -> bool:
 
 def _usable(aggregate: JobAggregate) -> list[Instance]:
     return [one for one in candidates(aggregate, aggregate.gang_need) if one.unreachable_at is None]
-
-
-def _extra(aggregate: JobAggregate) -> list[Instance]:
-    """Machines of the job that are in no attempt."""
-    taken = {member.instance_id for member in aggregate.members}
-    at_hand = candidates(aggregate, aggregate.gang_need)
-    return [one for one in at_hand if one.id not in taken]
 
 
 def _present_offer(aggregate: JobAggregate) -> Offer | None:

@@ -1,8 +1,8 @@
 """Keep the promise of a deadline: leave spot at the last safe moment, acquire before release.
 
-Lives here: looking at jobs with a deadline and acting on what the policy says. Not here: the
-policy (`app.domain.deadline.deadline_policy`), leaving spot before that because it costs less
-(`evaluate_running`), or the deadline's own passing (`expire_deadlines`).
+Lives here: when jobs with a deadline are looked at, and whether their deadline is safe. Not here:
+the policy (`app.domain.deadline.deadline_policy`), what is decided (`placement.decide`), or the
+deadline's own passing (`expire_deadlines`).
 """
 
 from __future__ import annotations
@@ -12,38 +12,30 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from app.domain.deadline.deadline_policy import (
-    DeadlineAction,
-    DeadlineDecision,
-    DeadlineView,
-    decide,
-    seems_slower,
-)
-from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, AttemptState, DrainCause
+from app.domain.deadline import deadline_policy
+from app.domain.deadline.deadline_policy import DeadlineDecision, DeadlineView, seems_slower
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
-from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
 from app.domain.market.offer import Market
-from app.domain.placement.placement_decision import DecisionVerdict
+from app.domain.placement.decide import GangState, decide
+from app.domain.placement.decision import Abandon, Decision, MarketDecision
 from app.domain.units.durations import format_duration
-from app.orchestration.estimates.estimate_remaining import WorkLeft, keep_progress
+from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.read_start_up import start_up_of
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.advance_attempt import order_drain
-from app.orchestration.gang.fill_gang import request_replacements
-from app.orchestration.placement.decision_log import Reason, record_decision, start_times
+from app.orchestration.placement.decision_log import NO_REASONS, Reasons
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
 from app.orchestration.placement.shortlist import Quoted
-from app.orchestration.transitions.evaluate_running import (
-    evaluate_running,
-    follow_return,
-    give_up_departure,
-    leave_spot,
-    start_left,
+from app.orchestration.transitions.apply_decision import apply_decision, claim_now
+from app.orchestration.transitions.gather_market import (
+    deadline_view,
+    market_beside,
+    market_transition,
+    promise_state,
 )
 from app.storage.unit_of_work import UnitOfWork
 
@@ -122,70 +114,48 @@ class WatchDeadlines:
             if job.deadline_at is None or not _promised(job.state):
                 return
             job.slack_look_at = aggregate.look_in(self._every_seconds)
-            kinds = self._kinds(aggregate, result)
-            left = left_of(aggregate)
-            if job.state is JobState.RUNNING:
-                keep_progress(job, left, aggregate.now)
-            view = self._view(aggregate, kinds, left)
-            view = _doubted(aggregate, view)
-            early = _before_the_last_safe_moment(view, aggregate.now)
-            if early and give_up_departure(aggregate, view, self._runtime.limits):
-                view = replace(view, moving_to_on_demand=False, on_demand_registered=False)
-            decision = decide(view, aggregate.now)
-            job.last_safe_at = decision.last_safe_at
-            _record_safety(aggregate, view, decision)
-            self._act(aggregate, decision, early)
-            follow_return(aggregate, view, self._runtime.limits)
-            if result is not None:
-                evaluate_running(aggregate, view, decision, result, self._runtime.limits)
+            counted = self._counted(aggregate, result)
+            # An abandoned change of market leaves the job as it was: it is decided on once more.
+            for _ in range(2):
+                if not isinstance(self._decide(aggregate, counted, result), Abandon):
+                    break
 
     def _latest(self, uow: UnitOfWork) -> datetime:
         """No look is set for later than that by a clock that has not gone back since."""
         return uow.now + timedelta(seconds=2 * self._every_seconds)
 
-    def _kinds(self, aggregate: JobAggregate, result: MarketValues | None) -> WorkByGpu:
+    def _counted(self, aggregate: JobAggregate, result: MarketValues | None) -> WorkByGpu:
         """How its work is counted in on-demand machines: as at the last choice that was weighed."""
         if result is not None:
             self._evaluator.keep(aggregate.job.id, result.work)
         return self._evaluator.kept(aggregate.job.id)
 
-    def _view(self, aggregate: JobAggregate, kinds: WorkByGpu, left: WorkLeft) -> DeadlineView:
-        limits, job, spec = self._runtime.limits, aggregate.job, aggregate.spec
-        by_estimate = replace(left, seconds=left.estimate_seconds, estimated=True)
-        registered = [
-            instance
-            for instance in aggregate.living()
-            if instance.state is InstanceState.REGISTERED and instance.market is Market.ON_DEMAND
-        ]
-        return DeadlineView(
-            deadline_at=job.deadline_at,
-            remaining_seconds=kinds.on_demand_seconds(aggregate, left),
-            start=start_times(aggregate, limits),
-            start_left_seconds=round(start_left(aggregate, left, limits)),
-            running_on=_running_on(aggregate),
-            moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
-            on_demand_registered=len(registered) >= job.node_count,
-            on_demand_allowed=spec.effective_market() != "spot",
-            look_again_seconds=round(self._every_seconds + self.period_seconds),
-            estimated_seconds=kinds.on_demand_seconds(aggregate, by_estimate),
-            slower_since_at=job.slower_since_at,
-            sure_after_seconds=round(limits.slower_pace_seconds),
-        )
-
-    def _act(self, aggregate: JobAggregate, decision: DeadlineDecision, early: bool) -> None:
-        job, limits = aggregate.job, self._runtime.limits
-        acquire = decision.action is DeadlineAction.ACQUIRE_ON_DEMAND
-        if acquire and job.market_mode is Market.SPOT:
-            reason = Reason(DecisionVerdict.ON_DEMAND, "last_safe_moment", decision.sentence)
-            record_decision(aggregate, reason, limits)
-            leave_spot(aggregate, decision.sentence, limits)
-        if acquire and aggregate.attempt is not None:
-            # Asked again at every look until they are on their way: a refusal is not the end.
-            # Nor does a budget end a job that left spot before it had to.
-            request_replacements(aggregate, aggregate.gang_need, limits, can_do_without=early)
-        if decision.action is DeadlineAction.YIELD_TO_ON_DEMAND and _may_yield(aggregate):
-            until = aggregate.now + timedelta(seconds=limits.drain_seconds)
-            order_drain(aggregate, DrainCause.YIELD, until, decision.sentence, limits)
+    def _decide(
+        self, aggregate: JobAggregate, counted: WorkByGpu, values: MarketValues | None
+    ) -> Decision | None:
+        """Gather the job's state, decide and act."""
+        job, limits, left = aggregate.job, self._runtime.limits, left_of(aggregate)
+        if job.state is JobState.RUNNING:
+            keep_progress(job, left, aggregate.now)
+        look = self._every_seconds + self.period_seconds
+        view = _doubted(aggregate, deadline_view(aggregate, counted, left, limits, look))
+        promise = promise_state(aggregate, view)
+        job.last_safe_at = promise.decision.last_safe_at
+        _record_safety(aggregate, view, promise.decision)
+        transition = market_transition(aggregate, view, limits, early=promise.early)
+        market = None if values is None else market_beside(aggregate, view, values, limits)
+        decision = decide(GangState(promise=promise, transition=transition, market=market))
+        if isinstance(decision, MarketDecision) and aggregate.attempt is None:
+            if decision.turns:
+                claim_now(aggregate)  # it turns there, where the budget covers it
+            return decision
+        reasons = NO_REASONS
+        if values is not None and isinstance(decision, MarketDecision):
+            gang = 1 if market is None else market.gang
+            work = values.work
+            reasons = Reasons(values.considered, gang, decision.choice, work.speeds, work)
+        apply_decision(aggregate, decision, limits, reasons)
+        return decision
 
 
 def _doubted(aggregate: JobAggregate, view: DeadlineView) -> DeadlineView:
@@ -194,13 +164,6 @@ def _doubted(aggregate: JobAggregate, view: DeadlineView) -> DeadlineView:
     since = job.slower_since_at or aggregate.now
     job.slower_since_at = since if on_spot and seems_slower(view, aggregate.now) else None
     return replace(view, slower_since_at=job.slower_since_at)
-
-
-def _before_the_last_safe_moment(view: DeadlineView, now: datetime) -> bool:
-    """Whether spot would be safe still, had the job not left it."""
-    not_left = replace(view, moving_to_on_demand=False, on_demand_registered=False)
-    decision = decide(not_left, now)
-    return decision.action is DeadlineAction.SPOT and decision.unsafe_since_at is None
 
 
 def _promise(uow: UnitOfWork, job_id: UUID) -> DeadlineJob | None:
@@ -244,28 +207,10 @@ def _safe_with_room(view: DeadlineView, now: datetime) -> bool:
         return False
     room = max(view.look_again_seconds, round(view.remaining_seconds * SAFE_AGAIN_ROOM))
     slower = replace(view, remaining_seconds=view.remaining_seconds + room)
-    return decide(slower, now).unsafe_since_at is None
+    return deadline_policy.decide(slower, now).unsafe_since_at is None
 
 
 def _promised(state: JobState) -> bool:
     return state in CLAIMABLE_JOB_STATES or (
         state in ATTEMPT_JOB_STATES and state is not JobState.STOPPING
     )
-
-
-def _may_yield(aggregate: JobAggregate) -> bool:
-    attempt = aggregate.attempt
-    return attempt is not None and attempt.state in (
-        AttemptState.PREPARING,
-        AttemptState.RUNNING,
-    )
-
-
-def _running_on(aggregate: JobAggregate) -> Market | None:
-    attempt = aggregate.attempt
-    if attempt is None or attempt.state not in LIVE_ATTEMPT_STATES:
-        return None
-    markets = {aggregate.instances[m.instance_id].market for m in aggregate.members}
-    if not markets:
-        return None
-    return Market.SPOT if Market.SPOT in markets else Market.ON_DEMAND

@@ -143,18 +143,6 @@ class Faults:
 
     # --- agents ---
 
-    def _report_lost(self) -> bool:
-        return self._with_agent(lambda agent: agent.line.lose_requests())
-
-    def _reply_lost(self) -> bool:
-        return self._with_agent(lambda agent: agent.line.lose_replies())
-
-    def _report_late(self) -> bool:
-        return self._with_agent(lambda agent: agent.line.hold_back())
-
-    def _report_doubled(self) -> bool:
-        return self._with_agent(lambda agent: agent.line.double())
-
     def _agent_cut_off(self) -> bool:
         seconds = self._dice.choice((100.0, 400.0, 1_200.0, 2_400.0))
         return self._with_agent(lambda agent: self.cut_off(agent, seconds))
@@ -164,12 +152,6 @@ class Faults:
         agent.line.cut_off = True
         self._world.log.write("fault", f"{agent.machine.machine_id} is cut off for {seconds:.0f} s")
         self._world.loop.after(seconds, agent.line.mend)
-
-    def _agent_restarts(self) -> bool:
-        return self._with_agent(lambda agent: agent.restart())
-
-    def _gpu_fault(self) -> bool:
-        return self._with_agent(lambda agent: agent.gpu_fault())
 
     def _store_away(self) -> bool:
         store = self._world.store
@@ -214,9 +196,6 @@ class Faults:
             lambda cloud, machine: cloud.give_notice(machine, _NOTICE_SECONDS[machine.cloud]),
             lambda machine: not self._is_registered(machine),
         )
-
-    def _machine_hangs(self) -> bool:
-        return self._with_agent(lambda agent: agent.die())
 
     def _machine_fails(self) -> bool:
         return self._with_machine(
@@ -281,13 +260,13 @@ class Faults:
         Fault.API_KILLED: _api_killed,
         Fault.EXCHANGE_FAILS: _exchange_fails,
         Fault.EXCHANGE_SLOW: _exchange_slow,
-        Fault.REPORT_LOST: _report_lost,
-        Fault.REPLY_LOST: _reply_lost,
-        Fault.REPORT_LATE: _report_late,
-        Fault.REPORT_DOUBLED: _report_doubled,
+        Fault.REPORT_LOST: partial(_with_agent, deed=lambda agent: agent.line.lose_requests()),
+        Fault.REPLY_LOST: partial(_with_agent, deed=lambda agent: agent.line.lose_replies()),
+        Fault.REPORT_LATE: partial(_with_agent, deed=lambda agent: agent.line.hold_back()),
+        Fault.REPORT_DOUBLED: partial(_with_agent, deed=lambda agent: agent.line.double()),
         Fault.AGENT_CUT_OFF: _agent_cut_off,
-        Fault.AGENT_RESTARTS: _agent_restarts,
-        Fault.GPU_FAULT: _gpu_fault,
+        Fault.AGENT_RESTARTS: partial(_with_agent, deed=SimulatedAgent.restart),
+        Fault.GPU_FAULT: partial(_with_agent, deed=SimulatedAgent.gpu_fault),
         Fault.STORE_AWAY: _store_away,
         Fault.THROTTLED: partial(_refuse, kind=RefusalKind.THROTTLED),
         Fault.CLOUD_UNAVAILABLE: partial(_refuse, kind=RefusalKind.UNAVAILABLE),
@@ -297,7 +276,7 @@ class Faults:
         Fault.NOTICE_WITHOUT_KILL: partial(_notice, kill=False),
         Fault.KILL_WITHOUT_NOTICE: _kill_without_notice,
         Fault.NOTICE_WHILE_BOOTING: _notice_while_booting,
-        Fault.MACHINE_HANGS: _machine_hangs,
+        Fault.MACHINE_HANGS: partial(_with_agent, deed=SimulatedAgent.die),
         Fault.MACHINE_FAILS: _machine_fails,
         Fault.CANCEL: _cancel,
         Fault.CANCEL_WHILE_LAUNCHING: _cancel_while_launching,

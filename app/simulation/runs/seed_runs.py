@@ -40,15 +40,6 @@ class SeedResult:
     ending: RunStatus
     output: str
 
-    @property
-    def cause(self) -> str:
-        """The line of the report that names the rule; else the last line."""
-        lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        after = [place + 1 for place, line in enumerate(lines) if line.startswith(BROKE)]
-        if after and after[0] < len(lines):
-            return lines[after[0]]
-        return lines[-1] if lines else ""
-
 
 class SeedRuns:
     """Runs simulations; `stop` ends those that are under way. Safe to use from many threads."""

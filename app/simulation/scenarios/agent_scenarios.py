@@ -13,7 +13,9 @@ from app.simulation.scenarios.scenario import (
     agent,
     at,
     check_succeeded,
+    nothing,
     one_job,
+    recovered_with_a_witness,
     when,
 )
 from app.simulation.simulated.simulated_gang import Workload
@@ -29,12 +31,6 @@ def _reports(fault: Fault) -> Callable[[WorldRun], None]:
 
 def _machine_hangs(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run, 1).die(), after=200.0)
-
-
-def _recovered_with_a_witness(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded(attempts=2)
-    seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
 
 
 def _cut_off_for(seconds: float, place: int) -> Callable[[WorldRun], None]:
@@ -78,10 +74,6 @@ def _store_away(run: WorldRun) -> None:
     when(run, "attempt_started", partial(away, False), after=1_100.0)
 
 
-def _nothing(run: WorldRun) -> None:
-    """The workload brings its own trouble."""
-
-
 def _stalled_once(run: WorldRun) -> None:
     seen = EndState(run)
     seen.succeeded(attempts=2)
@@ -105,25 +97,25 @@ AGENT_SCENARIOS = {
     "replies_lost": Scenario(_reports(Fault.REPLY_LOST), check_succeeded()),
     "reports_late": Scenario(_reports(Fault.REPORT_LATE), check_succeeded()),
     "reports_doubled": Scenario(_reports(Fault.REPORT_DOUBLED), check_succeeded(1)),
-    "machine_hangs": Scenario(_machine_hangs, _recovered_with_a_witness, hours=5.0),
+    "machine_hangs": Scenario(_machine_hangs, recovered_with_a_witness, hours=5.0),
     "cut_off_for_minutes": Scenario(_cut_off_for(400.0, 1), _nothing_was_recovered),
     "cut_off_beyond_the_lease": Scenario(_cut_off_for(7_200.0, 0), check_succeeded(), hours=6.0),
     "agent_restarts": Scenario(_agent_restarts, check_succeeded(2)),
     "gpu_fault": Scenario(_gpu_fault, _not_kept),
     "store_away": Scenario(_store_away, check_succeeded(1)),
     "trainer_hangs": Scenario(
-        _nothing,
+        nothing,
         _stalled_once,
         jobs=(one_job(workload=Workload(total_steps=2_400, hangs_at=800)),),
         hours=5.0,
     ),
     "trainer_fails": Scenario(
-        _nothing,
+        nothing,
         _failed_once,
         jobs=(one_job(workload=Workload(total_steps=2_400, fails_at=800)),),
     ),
     "out_of_memory": Scenario(
-        _nothing,
+        nothing,
         _out_of_memory,
         jobs=(one_job(workload=Workload(2_400, fails_at=800, out_of_memory=True)),),
     ),

@@ -14,18 +14,18 @@ from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
-    Scenario,
     at,
     check_succeeded,
-    machine,
+    in_an_hour,
+    known_again,
     often,
     short_job,
+    take,
     when,
 )
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.world import SIMULATED_LIMITS
 
-_HOUR = 1.0
 _QUICK = replace(SIMULATED_LIMITS, report_interval_seconds=20.0)
 """More reports than usual are without news, and so answered from memory."""
 
@@ -62,12 +62,7 @@ def _backup_under_api(run: WorldRun) -> None:
     """A machine is lost after the backup; the rows of its successor go, and its memory stays."""
     restore = partial(run.faults.byzantine.restore_after, 700.0, True)
     when(run, "checkpoint_committed", restore, after=20.0)
-
-    def kill() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, None)
-
-    when(run, "checkpoint_committed", kill, after=40.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=40.0)
 
 
 def _end_lost_under_api(run: WorldRun) -> None:
@@ -91,14 +86,7 @@ def _end_was_found(run: WorldRun) -> None:
     seen.expect(first.end_reason == "fenced_off", f"the first attempt ended as {first.end_reason}")
 
 
-def _known_again(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded()
-    adopted = [one for one in seen.instances() if one.origin == "adopted"]
-    seen.expect(bool(adopted), "no machine was adopted")
-
-
-_gang_of_two = partial(Scenario, jobs=(short_job(),), hours=_HOUR, api_processes=2)
+_gang_of_two = partial(in_an_hour, api_processes=2)
 
 API_SCENARIOS = {
     "answered_from_memory": _gang_of_two(lambda _run: None, _answered_from_memory),
@@ -108,11 +96,10 @@ API_SCENARIOS = {
     ),
     "exchanges_slow": _gang_of_two(_repeated(Fault.EXCHANGE_SLOW, 60.0), check_succeeded(1)),
     "cancelled_from_memory": _gang_of_two(_cancel, _cancel_was_noticed),
-    "end_lost_under_api": Scenario(
+    "end_lost_under_api": in_an_hour(
         _end_lost_under_api,
         check_succeeded(2),
-        jobs=(short_job(1, Workload(900, checkpoint_seconds=300.0, fails_at=450)),),
-        hours=_HOUR,
+        short_job(1, Workload(900, checkpoint_seconds=300.0, fails_at=450)),
     ),
-    "backup_under_api": _gang_of_two(_backup_under_api, _known_again, limits=_QUICK),
+    "backup_under_api": _gang_of_two(_backup_under_api, known_again, limits=_QUICK),
 }

@@ -13,19 +13,19 @@ from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
-    Scenario,
     agent,
     check_succeeded,
-    machine,
+    in_an_hour,
+    known_again,
     often,
     short_job,
+    take,
     when,
 )
 from app.simulation.simulated.simulated_agent import SimulatedAgent
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.world import SIMULATED_LIMITS
 
-_HOUR = 1.0
 _LIES = (
     Fault.FENCE_OF_OTHERS,
     Fault.OTHER_MACHINE,
@@ -42,11 +42,7 @@ def _agents_lie(run: WorldRun) -> None:
 
 
 def _ended_attempts_speak(run: WorldRun) -> None:
-    def kill() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, None)
-
-    when(run, "checkpoint_committed", kill, after=60.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=60.0)
     often(run, (Fault.ENDED_FENCE, Fault.REPORT_REPLAYED, Fault.AFTER_ITS_END), every=40.0)
 
 
@@ -162,15 +158,11 @@ def _backup_restored_early(run: WorldRun) -> None:
     def back_up() -> None:
         restores.append(run.faults.byzantine.back_up())
 
-    def kill() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, None)
-
     def restore() -> None:
         restores.pop()()
 
     when(run, "checkpoint_committed", back_up, after=20.0)
-    when(run, "checkpoint_committed", kill, after=40.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=40.0)
     when(run, "claimed", restore, after=15.0, nth=2)
     when(run, "claimed", run.users.ask_for_sweep, after=80.0, nth=2)
 
@@ -179,12 +171,7 @@ def _backup_restored(run: WorldRun) -> None:
     """A machine is lost after the backup: the rows of its successor, and its attempt, go too."""
     restore = partial(run.faults.byzantine.restore_after, 700.0)
     when(run, "checkpoint_committed", restore, after=20.0)
-
-    def kill() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, None)
-
-    when(run, "checkpoint_committed", kill, after=40.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=40.0)
 
 
 def _backup_of_a_waiting_job(run: WorldRun) -> None:
@@ -213,16 +200,9 @@ def _called_and_shown_late(run: WorldRun) -> None:
 
 
 def _not_launched_twice(run: WorldRun) -> None:
-    _known_again(run)
+    known_again(run)
     seen = EndState(run)
     seen.expect(len(seen.machines()) == 2, f"{len(seen.machines())} machines for a gang of 2")
-
-
-def _known_again(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded()
-    adopted = [one for one in seen.instances() if one.origin == "adopted"]
-    seen.expect(bool(adopted), "no machine was adopted")
 
 
 # Both train for longer than an agent's lease.
@@ -230,58 +210,34 @@ _NEVER_SAVES = Workload(1_500, checkpoint_seconds=9_999.0, progress_seconds=60.0
 _STUBBORN = Workload(total_steps=1_500, checkpoint_seconds=20.0, stubborn=True)
 
 BYZANTINE_SCENARIOS = {
-    "agents_lie": Scenario(_agents_lie, check_succeeded(1), jobs=(short_job(),), hours=_HOUR),
-    "ended_attempts_speak": Scenario(
-        _ended_attempts_speak, check_succeeded(2), jobs=(short_job(),), hours=_HOUR
+    "agents_lie": in_an_hour(_agents_lie, check_succeeded(1)),
+    "ended_attempts_speak": in_an_hour(_ended_attempts_speak, check_succeeded(2)),
+    "former_agents_speak": in_an_hour(_former_agents_speak, _former_agent_was_refused),
+    "absent_for_one_look": in_an_hour(_absent_for_one_look, check_succeeded(1)),
+    "absent_for_seconds": in_an_hour(_absent_for_seconds, check_succeeded(1)),
+    "shown_late": in_an_hour(_shown_late, check_succeeded(1)),
+    "stale_launches": in_an_hour(_stale_launches, check_succeeded()),
+    "launches_called_late": in_an_hour(_launches_called_late, check_succeeded()),
+    "launches_called_late_and_shown_late": in_an_hour(_called_and_shown_late, check_succeeded(1)),
+    "releases_called_late": in_an_hour(_releases_called_late, check_succeeded()),
+    "disks_full": in_an_hour(_disks_full, _trained_on),
+    "clocks_apart": in_an_hour(_clocks_apart, check_succeeded()),
+    "cut_off_with_a_slow_clock": in_an_hour(
+        _cut_off(0.991), _given_up_by_its_lease, short_job(2, _STUBBORN)
     ),
-    "former_agents_speak": Scenario(
-        _former_agents_speak, _former_agent_was_refused, jobs=(short_job(),), hours=_HOUR
+    "cut_off_and_drained": in_an_hour(
+        _cut_off(1.0), _drained_by_its_lease, short_job(2, _NEVER_SAVES)
     ),
-    "absent_for_one_look": Scenario(
-        _absent_for_one_look, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
-    ),
-    "absent_for_seconds": Scenario(
-        _absent_for_seconds, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
-    ),
-    "shown_late": Scenario(_shown_late, check_succeeded(1), jobs=(short_job(),), hours=_HOUR),
-    "stale_launches": Scenario(
-        _stale_launches, check_succeeded(), jobs=(short_job(),), hours=_HOUR
-    ),
-    "launches_called_late": Scenario(
-        _launches_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
-    ),
-    "launches_called_late_and_shown_late": Scenario(
-        _called_and_shown_late, check_succeeded(1), jobs=(short_job(),), hours=_HOUR
-    ),
-    "releases_called_late": Scenario(
-        _releases_called_late, check_succeeded(), jobs=(short_job(),), hours=_HOUR
-    ),
-    "disks_full": Scenario(_disks_full, _trained_on, jobs=(short_job(),), hours=_HOUR),
-    "clocks_apart": Scenario(_clocks_apart, check_succeeded(), jobs=(short_job(),), hours=_HOUR),
-    "cut_off_with_a_slow_clock": Scenario(
-        _cut_off(0.991), _given_up_by_its_lease, jobs=(short_job(2, _STUBBORN),), hours=_HOUR
-    ),
-    "cut_off_and_drained": Scenario(
-        _cut_off(1.0), _drained_by_its_lease, jobs=(short_job(2, _NEVER_SAVES),), hours=_HOUR
-    ),
-    "cut_off_and_saving": Scenario(
+    "cut_off_and_saving": in_an_hour(
         _cut_off_with_a_slow_store,
         _drained_by_its_lease,
-        jobs=(short_job(2, _NEVER_SAVES),),
-        hours=_HOUR,
+        short_job(2, _NEVER_SAVES),
         limits=replace(SIMULATED_LIMITS, settle_seconds=60.0),
     ),
-    "waiting_in_its_backup": Scenario(
-        _backup_of_a_waiting_job,
-        _not_launched_twice,
-        jobs=(replace(short_job(), submit_at_seconds=20.0),),
-        hours=_HOUR,
+    "waiting_in_its_backup": in_an_hour(
+        _backup_of_a_waiting_job, _not_launched_twice, replace(short_job(), submit_at_seconds=20.0)
     ),
-    "forming_in_its_backup": Scenario(
-        _backup_of_a_forming_gang, _numbered_anew, jobs=(short_job(1),), hours=_HOUR
-    ),
-    "backup_restored": Scenario(_backup_restored, _known_again, jobs=(short_job(),), hours=_HOUR),
-    "backup_restored_early": Scenario(
-        _backup_restored_early, _known_again, jobs=(short_job(),), hours=_HOUR
-    ),
+    "forming_in_its_backup": in_an_hour(_backup_of_a_forming_gang, _numbered_anew, short_job(1)),
+    "backup_restored": in_an_hour(_backup_restored, known_again),
+    "backup_restored_early": in_an_hour(_backup_restored_early, known_again),
 }

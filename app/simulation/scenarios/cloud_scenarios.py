@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from app.domain.lifecycle.instance import EndedBy
 from app.ports.cloud_provider import LaunchOrder, PoolBid, RefusalKind
@@ -14,8 +15,10 @@ from app.simulation.scenarios.scenario import (
     Scenario,
     at,
     check_succeeded,
+    given_back_when_overdue,
     machine,
     one_job,
+    take,
     when,
 )
 from app.simulation.simulated.simulated_market import Drought
@@ -23,11 +26,7 @@ from app.simulation.simulated.world import SIMULATED_LIMITS
 
 
 def _notice_while_training(run: WorldRun) -> None:
-    def notice() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
-
-    when(run, "attempt_started", notice, after=1_000.0)
+    when(run, "attempt_started", partial(take, run, 120.0), after=1_000.0)
 
 
 def _resumes_where_it_drained(run: WorldRun) -> None:
@@ -45,12 +44,7 @@ def _resumes_where_it_drained(run: WorldRun) -> None:
 
 def _notice_on_the_replacement_too(run: WorldRun) -> None:
     _notice_while_training(run)
-
-    def notice_newest() -> None:
-        taken = machine(run, -1)
-        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
-
-    when(run, "replacement_requested", notice_newest, after=60.0)
+    when(run, "replacement_requested", partial(take, run, 120.0, -1), after=60.0)
 
 
 def _elsewhere_after_a_notice(run: WorldRun) -> None:
@@ -62,26 +56,11 @@ def _elsewhere_after_a_notice(run: WorldRun) -> None:
 
 
 def _notice_without_kill(run: WorldRun) -> None:
-    def notice() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0, kill=False)
-
-    when(run, "attempt_started", notice, after=1_000.0)
-
-
-def _given_back_when_overdue(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded()
-    noticed = [one for one in seen.instances() if one.noticed_at is not None]
-    seen.expect(len(noticed) == 1 and noticed[0].ended_by == "us", f"{noticed}")
+    when(run, "attempt_started", partial(take, run, 120.0, kill=False), after=1_000.0)
 
 
 def _kill_without_notice(run: WorldRun) -> None:
-    def kill() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, None)
-
-    when(run, "checkpoint_committed", kill, after=300.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=300.0)
 
 
 def _lost_since_the_checkpoint(run: WorldRun) -> None:
@@ -196,7 +175,7 @@ def _adopted_and_given_back(run: WorldRun) -> None:
 CLOUD_SCENARIOS = {
     "notice": Scenario(_notice_while_training, _resumes_where_it_drained),
     "notice_on_the_replacement_too": Scenario(_notice_on_the_replacement_too, check_succeeded()),
-    "notice_without_kill": Scenario(_notice_without_kill, _given_back_when_overdue),
+    "notice_without_kill": Scenario(_notice_without_kill, given_back_when_overdue),
     "kill_without_notice": Scenario(_kill_without_notice, _lost_since_the_checkpoint),
     "notice_while_booting": Scenario(_notice_while_booting, check_succeeded()),
     "machine_fails": Scenario(_machine_fails, check_succeeded(2)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.simulation.runs.run_world import WorldRun
-from app.simulation.scenarios.scenario import EndState, Scenario, machine, one_job, when
+from app.simulation.scenarios.scenario import EndState, Scenario, one_job, take, when
 from app.simulation.simulated.simulated_gang import Workload
 
 _ELASTIC = one_job("2..3", estimate={"hours": 2, "nodes": 2}, deadline="150m", market="spot")
@@ -22,8 +22,7 @@ def _set_room(run: WorldRun, machines: int) -> None:
 def _loses_one_and_the_zone_is_dry(run: WorldRun) -> None:
     def dry() -> None:
         _set_room(run, 0)
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
+        take(run, 120.0)
 
     when(run, "attempt_started", dry, after=1_000.0)
 
@@ -51,8 +50,7 @@ def _loses_two_and_the_zone_is_dry(run: WorldRun) -> None:
     def dry() -> None:
         _set_room(run, 0)
         for place in (0, 1):
-            taken = machine(run, place)
-            run.world.clouds[taken.pool.provider].give_notice(taken, 120.0)
+            take(run, 120.0, place)
 
     when(run, "attempt_started", dry, after=1_000.0)
     when(run, "attempt_started", lambda: _set_room(run, 3), after=2_000.0)

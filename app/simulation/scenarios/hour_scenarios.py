@@ -6,9 +6,9 @@ Small enough that dozens of deliberately broken control planes can be tried in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from app.domain.market.offer import Market
@@ -17,19 +17,21 @@ from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import WorldRun
 from app.simulation.scenarios.scenario import (
     EndState,
-    Scenario,
     agent,
     check_succeeded,
-    machine,
+    given_back_when_overdue,
+    in_an_hour,
+    nothing,
     often,
+    recovered_with_a_witness,
     short_job,
+    take,
     when,
 )
 from app.simulation.simulated.simulated_gang import Workload
 from app.simulation.simulated.simulated_market import Drought
 from app.simulation.simulated.world import JobPlan
 
-_HOUR = 1.0
 _HALF_AN_HOUR = {"hours": 0.5, "gpu": "V100"}
 
 
@@ -45,39 +47,24 @@ def _dry(run: WorldRun, *, market: Market, provider: str | None = None) -> None:
 # --- machines that go ---
 
 
-def _take(run: WorldRun, seconds: float | None, kill: bool = True) -> Callable[[], None]:
-    def take() -> None:
-        taken = machine(run)
-        run.world.clouds[taken.pool.provider].give_notice(taken, seconds, kill=kill)
-
-    return take
-
-
 def _killed_on_ec2(run: WorldRun) -> None:
     """Taken by EC2 within its first hour, which is free then."""
     _dry(run, market=Market.SPOT, provider="gcp")
-    when(run, "checkpoint_committed", _take(run, None), after=120.0)
+    when(run, "checkpoint_committed", partial(take, run, None), after=120.0)
 
 
 def _killed_when_booked(run: WorldRun) -> None:
     """Taken by EC2 within its first hour, some of which has been booked by then."""
     _dry(run, market=Market.SPOT, provider="gcp")
-    when(run, "attempt_started", _take(run, None), after=2_100.0)
+    when(run, "attempt_started", partial(take, run, None), after=2_100.0)
 
 
 def _noticed(run: WorldRun) -> None:
-    when(run, "attempt_started", _take(run, 120.0), after=500.0)
+    when(run, "attempt_started", partial(take, run, 120.0), after=500.0)
 
 
 def _noticed_without_kill(run: WorldRun) -> None:
-    when(run, "attempt_started", _take(run, 120.0, kill=False), after=300.0)
-
-
-def _given_back_when_overdue(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded()
-    noticed = [one.ended_by for one in seen.instances() if one.noticed_at is not None]
-    seen.expect(noticed == ["us"], f"{noticed}")
+    when(run, "attempt_started", partial(take, run, 120.0, kill=False), after=300.0)
 
 
 def _terminations_refused(run: WorldRun) -> None:
@@ -126,12 +113,6 @@ def _hangs_alone(run: WorldRun) -> None:
     when(run, "checkpoint_committed", lambda: agent(run).die(), after=60.0)
 
 
-def _recovered_with_a_witness(run: WorldRun) -> None:
-    seen = EndState(run)
-    seen.succeeded(attempts=2)
-    seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
-
-
 def _away(run: WorldRun) -> None:
     """Nobody listens for twenty minutes, and one machine is heard some minutes after the others."""
 
@@ -146,7 +127,7 @@ def _away(run: WorldRun) -> None:
 
 
 def _killed_after_the_third(run: WorldRun) -> None:
-    when(run, "checkpoint_committed", _take(run, None), after=60.0, nth=3)
+    when(run, "checkpoint_committed", partial(take, run, None), after=60.0, nth=3)
 
 
 def _resumed_at_the_newest(run: WorldRun) -> None:
@@ -160,10 +141,6 @@ def _resumed_at_the_newest(run: WorldRun) -> None:
 
 
 # --- money ---
-
-
-def _nothing(run: WorldRun) -> None:
-    """The jobs bring their own trouble."""
 
 
 def _zones_apart(run: WorldRun) -> None:
@@ -197,7 +174,7 @@ def _stopped_at_the_cap(run: WorldRun) -> None:
 
 def _loses_a_machine_at_the_cap(run: WorldRun) -> None:
     often(run, (Fault.PRICE_JUMPS,), every=600.0, since=90.0)
-    when(run, "attempt_started", _take(run, 120.0), after=400.0)
+    when(run, "attempt_started", partial(take, run, 120.0), after=400.0)
 
 
 # --- deadlines ---
@@ -249,16 +226,6 @@ def _acquired_before_it_released(run: WorldRun) -> None:
     seen.expect(run.notes["registered"][:1] == [1], f"it yielded to {run.notes['registered']}")
 
 
-def _hour(
-    script: Callable[[WorldRun], None],
-    check: Callable[[WorldRun], None],
-    *jobs: Any,
-    cap: int | None = None,
-) -> Scenario:
-    plans = jobs or (short_job(),)
-    return Scenario(script, check, jobs=plans, hours=_HOUR, project_cap_microusd=cap)
-
-
 def _budgeted(usd: str) -> JobPlan:
     return short_job(budget_usd=usd, estimate={**_HALF_AN_HOUR, "nodes": 2})
 
@@ -267,34 +234,38 @@ _RACING = tuple(short_job(name=name) for name in ("job", "job-1", "job-2", "job-
 _SLOW = Workload(total_steps=1_500, checkpoint_seconds=300.0)
 
 HOUR_SCENARIOS = {
-    "hour_calm": _hour(_nothing, check_succeeded(1), short_job(4)),
-    "hour_killed_on_ec2": _hour(_killed_on_ec2, check_succeeded(2)),
-    "hour_killed_when_booked": _hour(_killed_when_booked, check_succeeded(2), short_job(2, _SLOW)),
-    "hour_noticed": _hour(_noticed, _resumed_at_the_newest),
-    "hour_noticed_without_kill": _hour(_noticed_without_kill, _given_back_when_overdue),
-    "hour_terminations_refused": _hour(_terminations_refused, check_succeeded(1)),
-    "hour_never_boots": _hour(_never_boots, check_succeeded()),
-    "hour_cancelled_at_once": _hour(_cancelled_at_once, _cancelled),
-    "hour_cancel_races_a_reply": _hour(_cancel_races_the_reply, _cancelled),
-    "hour_hangs": _hour(_hangs, _recovered_with_a_witness),
-    "hour_hangs_alone": _hour(_hangs_alone, _recovered_with_a_witness, short_job(1)),
-    "hour_away": _hour(_away, check_succeeded(1)),
-    "hour_pruned": _hour(
+    "hour_calm": in_an_hour(nothing, check_succeeded(1), short_job(4)),
+    "hour_killed_on_ec2": in_an_hour(_killed_on_ec2, check_succeeded(2)),
+    "hour_killed_when_booked": in_an_hour(
+        _killed_when_booked, check_succeeded(2), short_job(2, _SLOW)
+    ),
+    "hour_noticed": in_an_hour(_noticed, _resumed_at_the_newest),
+    "hour_noticed_without_kill": in_an_hour(_noticed_without_kill, given_back_when_overdue),
+    "hour_terminations_refused": in_an_hour(_terminations_refused, check_succeeded(1)),
+    "hour_never_boots": in_an_hour(_never_boots, check_succeeded()),
+    "hour_cancelled_at_once": in_an_hour(_cancelled_at_once, _cancelled),
+    "hour_cancel_races_a_reply": in_an_hour(_cancel_races_the_reply, _cancelled),
+    "hour_hangs": in_an_hour(_hangs, recovered_with_a_witness),
+    "hour_hangs_alone": in_an_hour(_hangs_alone, recovered_with_a_witness, short_job(1)),
+    "hour_away": in_an_hour(_away, check_succeeded(1)),
+    "hour_pruned": in_an_hour(
         _killed_after_the_third, _resumed_at_the_newest, short_job(checkpoint={"keep": 1})
     ),
-    "hour_budget_too_small": _hour(_nothing, _never_started, _budgeted("0.10")),
-    "hour_budget_of_a_project": _hour(_nothing, _within_the_cap, *_RACING, cap=1_200_000),
-    "hour_budget_below_some_bids": _hour(_zones_apart, _stopped_at_the_cap, _budgeted("0.55")),
-    "hour_budget_used_up": _hour(_nothing, _stopped_at_the_cap, _budgeted("0.90")),
-    "hour_budget_and_a_loss": _hour(
+    "hour_budget_too_small": in_an_hour(nothing, _never_started, _budgeted("0.10")),
+    "hour_budget_of_a_project": in_an_hour(
+        nothing, _within_the_cap, *_RACING, project_cap_microusd=1_200_000
+    ),
+    "hour_budget_below_some_bids": in_an_hour(_zones_apart, _stopped_at_the_cap, _budgeted("0.55")),
+    "hour_budget_used_up": in_an_hour(nothing, _stopped_at_the_cap, _budgeted("0.90")),
+    "hour_budget_and_a_loss": in_an_hour(
         _loses_a_machine_at_the_cap, _within_the_cap, _budgeted("2.20")
     ),
-    "hour_spot_is_dry": _hour(
+    "hour_spot_is_dry": in_an_hour(
         _spot_is_dry,
         _left_at_the_last_safe_moment,
         short_job(1, deadline="100m", estimate={**_HALF_AN_HOUR, "nodes": 1}),
     ),
-    "hour_slower_than_estimated": _hour(
+    "hour_slower_than_estimated": in_an_hour(
         _slower_than_estimated,
         _acquired_before_it_released,
         short_job(1, _SLOW, deadline="80m", estimate={**_HALF_AN_HOUR, "nodes": 1}),

@@ -179,6 +179,49 @@ def agent(run: WorldRun, place: int = 0) -> SimulatedAgent:
     return run.world.agents[machine(run, place).machine_id]
 
 
+def take(run: WorldRun, notice_seconds: float | None, place: int = 0, kill: bool = True) -> None:
+    """The cloud takes such a machine. notice_seconds: its warning, None for none."""
+    taken = machine(run, place)
+    run.world.clouds[taken.pool.provider].give_notice(taken, notice_seconds, kill=kill)
+
+
+def nothing(_run: WorldRun) -> None:
+    """The script of a world whose jobs bring their own trouble."""
+
+
+def given_back_when_overdue(run: WorldRun) -> None:
+    """The machine that a notice named, and that lived on, was released by us."""
+    seen = EndState(run)
+    seen.succeeded()
+    noticed = [one.ended_by for one in seen.instances() if one.noticed_at is not None]
+    seen.expect(noticed == ["us"], f"{noticed}")
+
+
+def recovered_with_a_witness(run: WorldRun) -> None:
+    """The job went on without a machine whose silence the history shows."""
+    seen = EndState(run)
+    seen.succeeded(attempts=2)
+    seen.expect("instance_unreachable" in seen.kinds(), "its silence was never shown")
+
+
+def known_again(run: WorldRun) -> None:
+    """The job succeeded, and a machine that no row knew was adopted."""
+    seen = EndState(run)
+    seen.succeeded()
+    adopted = [one for one in seen.instances() if one.origin == "adopted"]
+    seen.expect(bool(adopted), "no machine was adopted")
+
+
+def in_an_hour(
+    script: Callable[[WorldRun], None],
+    check: Callable[[WorldRun], None],
+    *jobs: JobPlan,
+    **settings: Any,
+) -> Scenario:
+    """A scenario of one hour, with one short job unless others are named."""
+    return Scenario(script, check, jobs=jobs or (short_job(),), hours=1.0, **settings)
+
+
 def check_succeeded(attempts: int | None = None) -> Callable[[WorldRun], None]:
     """The check that the one job has succeeded."""
     return lambda run: EndState(run).succeeded(attempts)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from sqlalchemy import Connection, text
-from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, LIVE_JOB_STATES
 from app.orchestration.gang.reserve_budget import reserve_window
@@ -291,8 +290,8 @@ class Invariants:
             raise InvariantError("a timer that has come is acted on", str(late))
 
     def _check_books(self, invoices: Mapping[str, Mapping[str, Mapping[str, int]]]) -> None:
-        with Session(self._world.engine) as session:
-            found = verify(session, invoices or None, VerificationScope())
+        with self._world.engine.connect() as connection:
+            found = verify(connection, invoices or None, VerificationScope())
         if found.differences:
             shown = "; ".join(str(one) for one in found.differences[:3])
             raise InvariantError("entries = bill()", shown)

@@ -1,8 +1,8 @@
 """Statements by hand for the routes that must be quick, on psycopg's async pool.
 
 Lives here: knowing a key, and a page of the list of jobs.
-Not here: how submissions are stored (`submission_batch`), reports that may take their time
-(`job_read_models`), or any decision.
+Not here: how submissions are stored (`submission_batch`), the claim of the queue
+(`job_statements`), reports that may take their time (`job_read_models`), or any decision.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The statements about jobs and their checkpoints, each built once.
+"""The statements about jobs and their checkpoints, each built once: the claim of the queue, too.
 
-Lives here: the statements alone. Not here: running them (`job_repository`).
+Lives here: the statements alone. A claim reads `READY` and `WAITED`, and locks a job by
+`LOCK_OR_SKIP`. Not here: running them (`job_repository`), who claims (`queue.claim_jobs`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from uuid import UUID
 class Submission:
     """One field per stored value: the job, its own budget and its first event.
 
-    spec_json: the normal form of the spec, JSON text. cap_microusd: None means no cap.
+    spec_json: the normal form of the spec, JSON text. budget_microusd: None means no cap.
     idempotency_digest: of the spec as asked, before a name was made; None without a key.
     """
 
@@ -36,7 +36,7 @@ class Submission:
     max_duration_seconds: int | None
     timer_at: datetime | None
     total_steps: int | None
-    cap_microusd: int | None
+    budget_microusd: int | None
     idempotency_key: str | None
     idempotency_digest: str | None
     actor: str

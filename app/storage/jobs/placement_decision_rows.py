@@ -12,7 +12,6 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Integer, and_, bindparam, select
 
 from app.domain.placement.placement_decision import (
-    DecisionDocument,
     DecisionVerdict,
     PlacementDecision,
     decision_of,
@@ -142,7 +141,7 @@ class PlacementDecisionRows:
 
 def _read(row: Row) -> KeptDecision:
     decided_at: datetime = row[2]
-    stored: DecisionDocument = row[4]
+    stored: dict[str, object] = row[4]
     decision = decision_of({**stored, "decided_at": decided_at.isoformat()})
     if decision.node_count is None:  # of a release that did not keep it
         decision = replace(decision, node_count=row[5])

@@ -34,7 +34,7 @@ WITH given AS (
         priority int, node_count int, capacity_key text, market_mode text,
         submitted_at timestamptz, queue_rank_at timestamptz, deadline_at timestamptz,
         max_wait_at timestamptz, max_duration_seconds int, timer_at timestamptz,
-        total_steps bigint, cap_microusd bigint, idempotency_key text, idempotency_digest text,
+        total_steps bigint, budget_microusd bigint, idempotency_key text, idempotency_digest text,
         actor text, message text
     )
 ), job AS (
@@ -58,7 +58,7 @@ WITH given AS (
     SELECT given.* FROM job JOIN given ON given.job_id = job.id
 ), budget AS (
     INSERT INTO budgets (id, project_id, job_id, cap_microusd, spent_microusd, reserved_microusd)
-    SELECT budget_id, project_id, job_id, cap_microusd, 0, 0 FROM stored
+    SELECT budget_id, project_id, job_id, budget_microusd, 0, 0 FROM stored
 ), event AS (
     INSERT INTO events (job_id, seq, at, actor, kind, noun, noun_id, to_state, message, data)
     SELECT job_id, 1, submitted_at, actor, 'submitted', 'job', job_id, 'queued', message,

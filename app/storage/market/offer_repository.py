@@ -9,8 +9,7 @@ from typing import Any
 from sqlalchemy import ARRAY, Float, Text, and_, any_, bindparam, case, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from app.domain.market.attachments import Attachments
-from app.domain.market.offer import Hardware, Offer, Pool
+from app.domain.market.offer import Offer, Pool, Quote
 from app.ports.price_source import PriceChange
 from app.storage.schema.column_types import region_in
 from app.storage.schema.money_tables import pools, prices
@@ -80,18 +79,20 @@ _ALL_POINTS, _POINTS_SINCE = Ready(_POINTS), Ready(PRICE_POINTS_SINCE)
 
 
 def _offer(row: Row) -> Offer:
-    return Offer(
-        pool=Pool.parse(row[0]),
-        hardware=Hardware.from_json(row[1]),
-        price_microusd_per_hour=row[2],
-        on_demand_microusd_per_hour=row[3],
-        cloud=row[4],
-        quoted_at=row[5],
-        price_source=row[6],
-        available=row[7],
-        billing_speed=row[8],
-        attachments=None if row[9] is None else Attachments.from_json(row[9]),
-        hazard_factor=1.0 if row[10] is None else row[10],
+    return Offer.from_quote(
+        Quote(
+            pool=Pool.parse(row[0]),
+            hardware=row[1],
+            price_microusd_per_hour=row[2],
+            on_demand_microusd_per_hour=row[3],
+            cloud=row[4],
+            quoted_at=row[5],
+            price_source=row[6],
+            available=row[7],
+            billing_speed=row[8],
+            attachments=row[9],
+            hazard_factor=row[10],
+        )
     )
 
 

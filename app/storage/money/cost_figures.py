@@ -43,7 +43,8 @@ class BudgetFigures:
 class InstanceCost:
     """One machine's part in a job's cost.
 
-    label: m1, m2, … in the order in which we learned of their starts. to_at: its end, or up to when
+    label: m1, m2, … in the order in which we learned of their starts. billing_speed: billed seconds
+    of one second. to_at: its end, or up to when
     it is booked. waived_microusd: what the cloud did not charge.
     """
 
@@ -58,6 +59,7 @@ class InstanceCost:
     booked_microusd: int
     waived_microusd: int
     by_activity: Mapping[Activity, int]
+    billing_speed: int
     ended_by: str | None
     status: CostStatus
 
@@ -66,6 +68,7 @@ class InstanceCost:
 class JobCost:
     """What a job cost so far, where it went, and what it would have cost on demand.
 
+    billing_speed: the most seconds that one second of its machines was billed as.
     booked_until_at: up to when every machine is booked, None when none ran. unbilled: machines
     that cannot be billed because no price is known for their start. not_metered: components that
     no price is recorded for, so that they are missing here. books: how much of it was compared with
@@ -84,6 +87,7 @@ class JobCost:
     unbilled: tuple[UUID, ...]
     not_metered: tuple[str, ...]
     books: BooksCheck
+    billing_speed: int
 
 
 class CostGroup(StrEnum):
@@ -117,7 +121,8 @@ class PeriodCosts:
     """Costs of whole UTC days, `from_day` to `to_day` inclusive, by usage.
 
     rows: dearest first; the last one is always the unallocated row, printed even at 0. books: how
-    much of it was compared with the ledger, and what that found.
+    much of it was compared with the ledger, and what that found. billing_speed: the most seconds
+    that one second of a machine was billed as.
     """
 
     from_day: date
@@ -128,6 +133,7 @@ class PeriodCosts:
     books: BooksCheck
     by_day: Mapping[date, int]
     by_status: Mapping[CostStatus, int]
+    billing_speed: int = 1
     unbilled: tuple[UUID, ...] = ()
 
 

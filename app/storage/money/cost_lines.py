@@ -2,7 +2,7 @@
 
 The ledger's cells, split over what the machines did as in a job's own report, so that the lines of
 a period add up to its report. Not here: sums by group (`period_cost_report`), or how lines are
-written (`app.api.fleet.cost_table`).
+written (`app.api.fleet.costs`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, func, select
 
 from app.domain.billing.billing import BYTES_PER_GB, Component
 from app.domain.billing.cost_statement import (
@@ -41,7 +40,12 @@ from app.storage.money.job_cost_report import instance_costs, instance_status, l
 from app.storage.money.period_cost_report import ReportPeriod
 from app.storage.schema import tables
 from app.storage.schema.money_tables import cost_rollups, ledger_entries
-from app.storage.session.mapping import ReadAttempt, ReadInstance, ReadJob
+from app.storage.session.read_records import (
+    columns_of,
+    read_records,
+    select_records,
+    take_record,
+)
 
 LINES_MAX = 200_000
 MACHINES_PER_PAGE = 200
@@ -78,7 +82,7 @@ class _JobFacts:
     through: Mapping[int, int]
 
 
-def cost_lines(session: Session, period: ReportPeriod) -> list[CostLine]:
+def cost_lines(connection: Connection, period: ReportPeriod) -> list[CostLine]:
     """Every line of the period, by day, project, job and machine.
 
     Raises InvalidValue for a reversed period, and for more than LINES_MAX lines.
@@ -86,9 +90,9 @@ def cost_lines(session: Session, period: ReportPeriod) -> list[CostLine]:
     if period.to_day < period.from_day:
         raise InvalidValue("the period ends before it begins; give the earlier day first")
     found: list[CostLine] = []
-    ids = _machine_ids(session, period)
+    ids = _machine_ids(connection, period)
     for place in range(0, len(ids), MACHINES_PER_PAGE):
-        found += _lines_of(session, period, ids[place : place + MACHINES_PER_PAGE])
+        found += _lines_of(connection, period, ids[place : place + MACHINES_PER_PAGE])
         if len(found) > LINES_MAX:
             raise InvalidValue(
                 f"the report would have more than {LINES_MAX:,} lines; give a shorter period"
@@ -106,23 +110,25 @@ def cost_lines(session: Session, period: ReportPeriod) -> list[CostLine]:
     return found
 
 
-def _machine_ids(session: Session, period: ReportPeriod) -> list[UUID]:
+def _machine_ids(connection: Connection, period: ReportPeriod) -> list[UUID]:
     rollup = cost_rollups.c
     days = rollup.day.between(period.from_day, period.to_day)
     statement = select(rollup.instance_id).where(days)
     if period.of_one_project:
         statement = statement.where(rollup.project_id == period.project_id)
-    return list(session.scalars(statement.distinct().order_by(rollup.instance_id)))
+    return list(connection.scalars(statement.distinct().order_by(rollup.instance_id)))
 
 
-def _lines_of(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> Iterator[CostLine]:
+def _lines_of(
+    connection: Connection, period: ReportPeriod, ids: Sequence[UUID]
+) -> Iterator[CostLine]:
     """The lines of some machines."""
-    statement = select(ReadInstance).where(tables.instances.c.id.in_(ids))
-    instances = {one.id: one for one in session.scalars(statement)}
-    rated, _ = rate_machines(session, instances.values())
-    booked = _booked(session, period, ids)
-    phases = load_phases(session, ids)
-    jobs = _jobs(session, {job_id for _, job_id in booked if job_id is not None}, ids)
+    statement = select_records(Instance).where(tables.instances.c.id.in_(ids))
+    instances = {one.id: one for one in read_records(connection, Instance, statement)}
+    rated, _ = rate_machines(connection, instances.values())
+    booked = _booked(connection, period, ids)
+    phases = load_phases(connection, ids)
+    jobs = _jobs(connection, {job_id for _, job_id in booked if job_id is not None}, ids)
     for (instance_id, job_id), cells in booked.items():
         instance, machine = instances[instance_id], rated.get(instance_id)
         job = None if job_id is None else jobs[job_id]
@@ -136,7 +142,7 @@ def _lines_of(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> It
                 yield _line(day, instance, job, component, activity, one)
 
 
-def _booked(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> Booked:
+def _booked(connection: Connection, period: ReportPeriod, ids: Sequence[UUID]) -> Booked:
     entry = ledger_entries.c
     cell = (
         entry.instance_id,
@@ -154,29 +160,31 @@ def _booked(session: Session, period: ReportPeriod, ids: Sequence[UUID]) -> Book
     if period.of_one_project:
         statement = statement.where(entry.project_id == period.project_id)
     found: Booked = defaultdict(dict)
-    for row in session.execute(statement):
+    for row in connection.execute(statement):
         component = Component(row.component)
         key = LedgerKey(row.instance_id, component, row.assignment_id, row.usage_hour_at)
         found[row.instance_id, row.job_id][key] = int(row.amount)
     return found
 
 
-def _jobs(session: Session, job_ids: set[UUID], ids: Sequence[UUID]) -> dict[UUID, _JobFacts]:
+def _jobs(connection: Connection, job_ids: set[UUID], ids: Sequence[UUID]) -> dict[UUID, _JobFacts]:
     attempts: dict[UUID, list[Attempt]] = defaultdict(list)
     table = tables.attempts.c
-    statement = select(ReadAttempt).where(table.job_id.in_(job_ids)).order_by(table.fence)
-    for one in session.scalars(statement):
+    statement = select_records(Attempt).where(table.job_id.in_(job_ids)).order_by(table.fence)
+    for one in read_records(connection, Attempt, statement):
         attempts[one.job_id].append(one)
     named = (
-        select(ReadJob, tables.projects.c.name)
+        select(*columns_of(Job), tables.projects.c.name)
         .join(tables.projects, tables.projects.c.id == tables.jobs.c.project_id)
         .where(tables.jobs.c.id.in_(job_ids))
     )
     found = {}
-    for job, project in session.execute(named):
+    for row in connection.execute(named):
+        values = iter(row)
+        job, project = take_record(Job, values), next(values)
         own = attempts[job.id]
         steps = [AttemptSteps(one.fence, one.parent_step or 0, one.best_step) for one in own]
-        reach = attempt_reach(session, job, own, ids)
+        reach = attempt_reach(connection, job, own, ids)
         found[job.id] = _JobFacts(job, project, reach, rework_through(steps))
     return found
 

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from datetime import date
 from uuid import UUID
 
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine
 
 from app.storage.money.cost_figures import (
     CostGroup,
@@ -32,8 +31,8 @@ class CostReports:
 
     def job_cost(self, job_id: UUID, invoices: Invoices | None = None) -> JobCost | None:
         """A job's cost; None for an unknown job. `invoices` can make it `reconciled`."""
-        with self._snapshot() as session:
-            return job_cost(session, job_id, invoices)
+        with self._snapshot() as connection:
+            return job_cost(connection, job_id, invoices)
 
     def period_costs(
         self,
@@ -47,8 +46,10 @@ class CostReports:
         """Costs of whole UTC days, both included. Raises InvalidValue for a reversed period or a
         missing label.
         """
-        with self._snapshot() as session:
-            return period_costs(session, ReportPeriod(from_day, to_day, project_id), group, label)
+        with self._snapshot() as connection:
+            return period_costs(
+                connection, ReportPeriod(from_day, to_day, project_id), group, label
+            )
 
     def cost_lines(
         self, from_day: date, to_day: date, *, project_id: UUID | None = None
@@ -56,8 +57,8 @@ class CostReports:
         """The same money line by line, by day, project, job and machine: the sum is that of
         `period_costs`. Raises InvalidValue for a reversed period, or too many lines.
         """
-        with self._snapshot() as session:
-            return cost_lines(session, ReportPeriod(from_day, to_day, project_id))
+        with self._snapshot() as connection:
+            return cost_lines(connection, ReportPeriod(from_day, to_day, project_id))
 
     def verify(
         self,
@@ -69,17 +70,13 @@ class CostReports:
         """Recompute every machine's bill from raw facts and prices, and compare all sums: of a
         job, else of a project, else of the deployment, machines that no row knows included.
         """
-        with self._snapshot() as session:
-            return verify(session, invoices, VerificationScope(job_id, project_id))
+        with self._snapshot() as connection:
+            return verify(connection, invoices, VerificationScope(job_id, project_id))
 
     @contextmanager
-    def _snapshot(self) -> Iterator[Session]:
-        """A session that sees one instant and writes nothing."""
-        with (
-            self._engine.connect().execution_options(
-                isolation_level="REPEATABLE READ", postgresql_readonly=True
-            ) as connection,
-            Session(connection, autoflush=False) as session,
-        ):
-            yield session
-            session.rollback()
+    def _snapshot(self) -> Iterator[Connection]:
+        """A transaction that sees one instant and writes nothing."""
+        with self._engine.connect().execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        ) as connection:
+            yield connection

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from app.domain.billing.billing import Component
 from app.domain.billing.books_check import BooksCheck
@@ -29,24 +28,31 @@ from app.storage.market.offer_repository import PRICE_POINTS_SINCE
 from app.storage.market.traffic_repository import TRANSFER_COLUMNS
 from app.storage.schema import money_tables, tables
 from app.storage.schema.money_tables import ledger_entries
-from app.storage.session.mapping import ReadAssignment
+from app.storage.session.read_records import read_records, select_records
 
 
-def load_assignments(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Assignment]]:
+def load_assignments(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, list[Assignment]]:
     """Assignments by instance, each by start."""
     table = money_tables.assignments
     statement = (
-        select(ReadAssignment)
+        select_records(Assignment)
         .where(table.c.instance_id.in_(ids))
         .order_by(table.c.instance_id, table.c.from_at, table.c.id)
     )
     found: dict[UUID, list[Assignment]] = defaultdict(list)
-    for span in session.scalars(statement):
+    for span in read_records(connection, Assignment, statement):
         found[span.instance_id].append(span)
     return found
 
 
-def load_transfers(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Transfer]]:
+def read_attempts(connection: Connection, job_id: UUID) -> list[Attempt]:
+    """A job's attempts, by fence."""
+    table = tables.attempts.c
+    statement = select_records(Attempt).where(table.job_id == job_id).order_by(table.fence)
+    return read_records(connection, Attempt, statement)
+
+
+def load_transfers(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, list[Transfer]]:
     """What machines brought at a price, by instance and time."""
     table = money_tables.transfers
     statement = (
@@ -55,12 +61,14 @@ def load_transfers(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Tra
         .order_by(table.c.instance_id, table.c.at, table.c.fence)
     )
     found: dict[UUID, list[Transfer]] = defaultdict(list)
-    for instance_id, *fields in session.execute(statement):
+    for instance_id, *fields in connection.execute(statement):
         found[instance_id].append(Transfer(*fields))
     return found
 
 
-def load_booked(session: Session, which: ColumnElement[bool]) -> dict[UUID, dict[LedgerKey, int]]:
+def load_booked(
+    connection: Connection, which: ColumnElement[bool]
+) -> dict[UUID, dict[LedgerKey, int]]:
     """What the ledger holds per cell, by instance, of the entries that meet a condition."""
     entry = ledger_entries.c
     cell = (entry.instance_id, entry.component, entry.assignment_id, entry.usage_hour_at)
@@ -71,7 +79,7 @@ def load_booked(session: Session, which: ColumnElement[bool]) -> dict[UUID, dict
         .order_by(*cell)
     )
     found: dict[UUID, dict[LedgerKey, int]] = defaultdict(dict)
-    for row in session.execute(statement):
+    for row in connection.execute(statement):
         key = LedgerKey(
             row.instance_id, Component(row.component), row.assignment_id, row.usage_hour_at
         )
@@ -80,11 +88,11 @@ def load_booked(session: Session, which: ColumnElement[bool]) -> dict[UUID, dict
 
 
 def rate_machines(
-    session: Session, instances: Iterable[Instance]
+    connection: Connection, instances: Iterable[Instance]
 ) -> tuple[dict[UUID, RatedMachine], list[UUID]]:
     """The inputs of each bill, and the machines that have none yet: no price, or no rule."""
     launched = [one for one in instances if one.launched_at is not None]
-    spans = load_assignments(session, [one.id for one in launched])
+    spans = load_assignments(connection, [one.id for one in launched])
     since: dict[Pool, datetime] = {}
     for one in launched:
         if one.pool is not None and one.launched_at is not None:
@@ -92,11 +100,11 @@ def rate_machines(
     points: Mapping[Pool, list[PointRow]] = {
         pool: [
             (row[0], row[1], row[2], row[3])
-            for row in session.execute(PRICE_POINTS_SINCE, {"of_pool": pool, "since": at})
+            for row in connection.execute(PRICE_POINTS_SINCE, {"of_pool": pool, "since": at})
         ]
         for pool, at in sorted(since.items())
     }
-    brought = load_transfers(session, [one.id for one in launched])
+    brought = load_transfers(connection, [one.id for one in launched])
     rated: dict[UUID, RatedMachine] = {}
     unbilled: list[UUID] = []
     for one in launched:
@@ -116,7 +124,7 @@ def rate_machines(
 
 
 def attempt_reach(
-    session: Session, job: Job, attempts: Iterable[Attempt], ids: Sequence[UUID]
+    connection: Connection, job: Job, attempts: Iterable[Attempt], ids: Sequence[UUID]
 ) -> dict[int, AttemptReach]:
     """How far each attempt came, by fence, and how long its trainer took to start.
 
@@ -130,7 +138,7 @@ def attempt_reach(
             table.instance_id.in_(ids), table.start_up_seconds.is_not(None)
         )
         told = told.order_by(table.fence, table.last_step.nulls_first(), table.instance_id)
-        start_ups = {row[0]: (row[1], row[2]) for row in session.execute(told)}
+        start_ups = {row[0]: (row[1], row[2]) for row in connection.execute(told)}
     # No attempt continues a failed job: what it had not saved by then was paid for nothing.
     kept_step = job.committed_step if job.state is JobState.FAILED else None
     found = {}

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, func, select, true
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Connection, Select, func, select, true
 
 from app.domain.billing.ledger import LedgerKey
 from app.domain.billing.machine_rating import RatedMachine
@@ -22,7 +21,7 @@ from app.storage.money.cost_figures import Difference, Invoices, Verification
 from app.storage.money.cost_rows import by_component, load_booked, rate_machines
 from app.storage.schema import tables
 from app.storage.schema.money_tables import cost_rollups, ledger_entries
-from app.storage.session.mapping import ReadInstance
+from app.storage.session.read_records import read_records, select_records
 
 PAGE = 500
 _instances, _entry, _rollup = tables.instances.c, ledger_entries.c, cost_rollups.c
@@ -59,7 +58,9 @@ class VerificationScope:
         return own
 
 
-def verify(session: Session, invoices: Invoices | None, scope: VerificationScope) -> Verification:
+def verify(
+    connection: Connection, invoices: Invoices | None, scope: VerificationScope
+) -> Verification:
     """Compare bills with the ledger, the ledger with rollup and budgets, and with invoices.
 
     A machine that runs is compared as of its last closing, unless something was learned since;
@@ -68,10 +69,10 @@ def verify(session: Session, invoices: Invoices | None, scope: VerificationScope
     differences: list[Difference] = []
     unbilled: list[UUID] = []
     machines = invoiced = revised = total = 0
-    for page in _pages(session, scope):
-        rated, without = rate_machines(session, page)
+    for page in _pages(connection, scope):
+        rated, without = rate_machines(connection, page)
         unbilled += without
-        booked = load_booked(session, _entry.instance_id.in_([one.id for one in page]))
+        booked = load_booked(connection, _entry.instance_id.in_([one.id for one in page]))
         for one in page:
             machines += 1
             cells = booked.get(one.id, {})
@@ -85,31 +86,29 @@ def verify(session: Session, invoices: Invoices | None, scope: VerificationScope
             if said is not None:
                 invoiced += 1
                 differences += _against_invoice(one, cells, said)
-    differences += _against_rollup(session, scope)
-    differences += _against_budgets(session, scope)
+    differences += _against_rollup(connection, scope)
+    differences += _against_budgets(connection, scope)
     if scope.everything:
-        differences += _unknown_machines(session, invoices or {})
+        differences += _unknown_machines(connection, invoices or {})
     return Verification(machines, invoiced, revised, total, tuple(differences), tuple(unbilled))
 
 
-def _pages(session: Session, scope: VerificationScope) -> Iterator[list[Instance]]:
+def _pages(connection: Connection, scope: VerificationScope) -> Iterator[list[Instance]]:
     """Machines that ever ran, by id, a bounded number at a time."""
     after: UUID | None = None
     while True:
         beyond = true() if after is None else _instances.id > after
         statement = (
-            select(ReadInstance)
+            select_records(Instance)
             .where(_instances.launched_at.is_not(None), scope.machines(), beyond)
             .order_by(_instances.id)
             .limit(PAGE)
-            .execution_options(populate_existing=True)
         )
-        page: list[Instance] = list(session.scalars(statement))
+        page = read_records(connection, Instance, statement)
         if not page:
             return
         yield page
         after = page[-1].id
-        session.expunge_all()
 
 
 def _against_bill(
@@ -166,12 +165,12 @@ def _against_invoice(
     ]
 
 
-def _unknown_machines(session: Session, invoices: Invoices) -> list[Difference]:
+def _unknown_machines(connection: Connection, invoices: Invoices) -> list[Difference]:
     """Machines that a cloud charges for and that have no row."""
     found: list[Difference] = []
     for provider, bills in sorted(invoices.items()):
         statement = select(_instances.provider_instance_id).where(_instances.provider == provider)
-        known = set(session.scalars(statement))
+        known = set(connection.scalars(statement))
         for machine_id, said in sorted(bills.items()):
             if machine_id not in known and any(said.values()):
                 what = f"{provider} charges for machine {machine_id}, which is not in the database"
@@ -179,26 +178,28 @@ def _unknown_machines(session: Session, invoices: Invoices) -> list[Difference]:
     return found
 
 
-def _against_rollup(session: Session, scope: VerificationScope) -> list[Difference]:
-    rolled = _sum(session, select(func.sum(_rollup.amount_microusd)).where(scope.payers(_rollup)))
-    booked = _sum(session, select(func.sum(_entry.amount_microusd)).where(scope.payers(_entry)))
+def _against_rollup(connection: Connection, scope: VerificationScope) -> list[Difference]:
+    rolled = _sum(
+        connection, select(func.sum(_rollup.amount_microusd)).where(scope.payers(_rollup))
+    )
+    booked = _sum(connection, select(func.sum(_entry.amount_microusd)).where(scope.payers(_entry)))
     if rolled == booked:
         return []
     return [Difference("the ledger differs from its rollup", None, None, booked, rolled)]
 
 
-def _against_budgets(session: Session, scope: VerificationScope) -> list[Difference]:
+def _against_budgets(connection: Connection, scope: VerificationScope) -> list[Difference]:
     """What budgets say is spent, against the entries they count."""
     budget = tables.budgets.c
-    of_job = _sums(session, _entry.job_id, scope)
-    of_project = _sums(session, _entry.project_id, scope)
+    of_job = _sums(connection, _entry.job_id, scope)
+    of_project = _sums(connection, _entry.project_id, scope)
     statement: Select[Any] = (
         select(budget.id, budget.project_id, budget.job_id, budget.spent_microusd)
         .where(scope.payers(budget))
         .order_by(budget.id)
     )
     found: list[Difference] = []
-    for row in session.execute(statement):
+    for row in connection.execute(statement):
         own = row.job_id is not None
         booked = of_job.get(row.job_id, 0) if own else of_project.get(row.project_id, 0)
         if booked != row.spent_microusd:
@@ -209,7 +210,7 @@ def _against_budgets(session: Session, scope: VerificationScope) -> list[Differe
 
 
 def _sums(
-    session: Session, column: ColumnElement[Any], scope: VerificationScope
+    connection: Connection, column: ColumnElement[Any], scope: VerificationScope
 ) -> dict[UUID, int]:
     statement = (
         select(column.label("owner"), func.sum(_entry.amount_microusd).label("amount"))
@@ -217,10 +218,10 @@ def _sums(
         .group_by(column)
     )
     found: dict[UUID, int] = defaultdict(int)
-    for row in session.execute(statement):
+    for row in connection.execute(statement):
         found[row.owner] = int(row.amount)
     return found
 
 
-def _sum(session: Session, statement: Select[Any]) -> int:
-    return int(session.scalar(statement) or 0)
+def _sum(connection: Connection, statement: Select[Any]) -> int:
+    return int(connection.scalar(statement) or 0)

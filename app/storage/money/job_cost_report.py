@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, false, func, or_, select, true
+from sqlalchemy import ColumnElement, Connection, false, func, or_, select, true
 from sqlalchemy.engine import Row
-from sqlalchemy.orm import Session
 
 from app.domain.billing.billing import FOLLOWS_TIME, Component, minimum_added
 from app.domain.billing.books_check import BooksCheck
@@ -30,7 +29,7 @@ from app.domain.billing.machine_rating import RatedMachine, machine_rules
 from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from app.domain.billing.phase_timeline import AttemptSteps
 from app.domain.billing.usage_segments import HOUR
-from app.domain.lifecycle.entities import Attempt, Instance, Job
+from app.domain.lifecycle.entities import Attempt, Budget, Instance, Job
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 from app.storage.money.cost_figures import (
     BudgetFigures,
@@ -45,6 +44,7 @@ from app.storage.money.cost_rows import (
     by_component,
     load_booked,
     rate_machines,
+    read_attempts,
 )
 from app.storage.schema import money_tables, tables
 from app.storage.schema.money_tables import (
@@ -54,31 +54,26 @@ from app.storage.schema.money_tables import (
     ledger_entries,
 )
 from app.storage.session.machine_names import machine_names
-from app.storage.session.mapping import ReadAttempt, ReadBudget, ReadInstance, ReadJob
+from app.storage.session.read_records import read_records, select_records
 from trainer.protocol.agent_report import MachinePhase
 
 NEVER_METERED = frozenset({Component.OBJECT_STORAGE, Component.CROSS_ZONE})
 """Components that no price is recorded for."""
 
 
-def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCost | None:
+def job_cost(connection: Connection, job_id: UUID, invoices: Invoices | None) -> JobCost | None:
     """The report of one job; None when there is no such job."""
-    job = session.get(ReadJob, job_id)
-    if job is None:
+    found = read_records(connection, Job, select_records(Job).where(tables.jobs.c.id == job_id))
+    if not found:
         return None
-    instances = _instances(session, job_id)
-    rated, unbilled = rate_machines(session, instances)
-    booked = load_booked(session, ledger_entries.c.job_id == job_id)
-    attempts = list(
-        session.scalars(
-            select(ReadAttempt)
-            .where(tables.attempts.c.job_id == job_id)
-            .order_by(tables.attempts.c.fence)
-        )
-    )
+    (job,) = found
+    instances = _instances(connection, job_id)
+    rated, unbilled = rate_machines(connection, instances)
+    booked = load_booked(connection, ledger_entries.c.job_id == job_id)
+    attempts = read_attempts(connection, job_id)
     ids = [one.id for one in instances]
-    phases = load_phases(session, ids)
-    reach = attempt_reach(session, job, attempts, ids)
+    phases = load_phases(connection, ids)
+    reach = attempt_reach(connection, job, attempts, ids)
     costs = {
         one.id: instance_costs(
             job_id, one, rated[one.id], booked.get(one.id, {}), phases[one.id], reach
@@ -88,13 +83,13 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
     }
     steps = _attempt_steps(attempts)
     ran = [one for one in instances if one.launched_at is not None]
-    names = machine_names(session, {one.job_id for one in ran if one.job_id is not None})
+    names = machine_names(connection, {one.job_id for one in ran if one.job_id is not None})
     rows = tuple(
         _row(names[one.id], one, rated.get(one.id), costs.get(one.id), steps) for one in ran
     )
-    own, project = _budgets(session, job)
+    own, project = _budgets(connection, job)
     status = _status(job, ran, bills_open=any(one.cost_final_at is None for one in instances))
-    if status is CostStatus.FINAL and invoices and _equals_invoices(session, ran, invoices):
+    if status is CostStatus.FINAL and invoices and _equals_invoices(connection, ran, invoices):
         status = CostStatus.RECONCILED
     untils = [machine.booked_until_at for machine in rated.values()]
     return JobCost(
@@ -108,23 +103,24 @@ def job_cost(session: Session, job_id: UUID, invoices: Invoices | None) -> JobCo
         project_budget=project,
         booked_until_at=max((at for at in untils if at is not None), default=None),
         unbilled=tuple(unbilled),
-        not_metered=_not_metered(session, ran),
-        books=_books(session, job_id, ids),
+        not_metered=_not_metered(connection, ran),
+        books=_books(connection, job_id, ids),
+        billing_speed=max((one.billing_speed for one in ran), default=1),
     )
 
 
-def waived_microusd(session: Session, job_id: UUID) -> int:
+def waived_microusd(connection: Connection, job_id: UUID) -> int:
     """What clouds have not charged a job for the compute of its machines, as its report has it."""
-    waived = _instances(session, job_id, tables.instances.c.rating["waived"].astext == "true")
-    rated, _ = rate_machines(session, waived)
+    waived = _instances(connection, job_id, tables.instances.c.rating["waived"].astext == "true")
+    rated, _ = rate_machines(connection, waived)
     return sum(machine.waived_microusd(job_id) for machine in rated.values())
 
 
-def _books(session: Session, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
+def _books(connection: Connection, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
     """How much of the job's entries was compared with the sums that reports are made of."""
     rollup, entry, differs = cost_rollups.c, ledger_entries.c, books_differences.c
-    checked_at = session.scalar(select(books_passes.c.checked_at))
-    booked = session.execute(
+    checked_at = connection.scalar(select(books_passes.c.checked_at))
+    booked = connection.execute(
         select(
             func.coalesce(func.sum(rollup.amount_microusd), 0),
             func.coalesce(func.sum(rollup.entries), 0),
@@ -132,13 +128,13 @@ def _books(session: Session, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
     ).one()
     # Nobody asks before the first check.
     newer = entry.booked_at > checked_at if checked_at is not None else false()
-    since = session.execute(
+    since = connection.execute(
         select(func.coalesce(func.sum(entry.amount_microusd), 0), func.count()).where(
             entry.job_id == job_id, newer
         )
     ).one()
     # A rollup's key reads day/project/job/component/kind.
-    difference = session.scalar(
+    difference = connection.scalar(
         select(func.sum(differs.rolled_up_microusd - differs.booked_microusd)).where(
             differs.instance_id.in_(ids),
             func.split_part(differs.rollup_key, "/", 3) == str(job_id),
@@ -152,7 +148,7 @@ def _books(session: Session, job_id: UUID, ids: Sequence[UUID]) -> BooksCheck:
     )
 
 
-def _not_metered(session: Session, ran: Sequence[Instance]) -> tuple[str, ...]:
+def _not_metered(connection: Connection, ran: Sequence[Instance]) -> tuple[str, ...]:
     """Components that are missing in the figures: for all machines, or for some of them."""
     missing = set(NEVER_METERED)
     if any(one.attachments is None for one in ran):
@@ -161,7 +157,7 @@ def _not_metered(session: Session, ran: Sequence[Instance]) -> tuple[str, ...]:
     unpriced = select(table.c.instance_id).where(
         table.c.instance_id.in_([one.id for one in ran]), table.c.microusd_per_gb.is_(None)
     )
-    if session.execute(unpriced.limit(1)).first() is not None:
+    if connection.execute(unpriced.limit(1)).first() is not None:
         missing.add(Component.EGRESS)
     return tuple(name.value for name in Component if name in missing)
 
@@ -174,22 +170,22 @@ def instance_status(instance: Instance) -> CostStatus:
 
 
 def _instances(
-    session: Session, job_id: UUID, only: ColumnElement[bool] | None = None
+    connection: Connection, job_id: UUID, only: ColumnElement[bool] | None = None
 ) -> list[Instance]:
     """The job's machines, and those that worked for it, in the order they were asked for."""
     table, spans = tables.instances, money_tables.assignments
     worked = select(spans.c.instance_id).where(spans.c.job_id == job_id)
     statement = (
-        select(ReadInstance)
+        select_records(Instance)
         .where(
             or_(table.c.job_id == job_id, table.c.id.in_(worked)), true() if only is None else only
         )
         .order_by(table.c.requested_at, table.c.id)
     )
-    return list(session.scalars(statement))
+    return read_records(connection, Instance, statement)
 
 
-def load_phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]:
+def load_phases(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, list[Row[Any]]]:
     """What agents told of machines, by machine, in order."""
     table = tables.phases
     statement = (
@@ -198,7 +194,7 @@ def load_phases(session: Session, ids: Sequence[UUID]) -> dict[UUID, list[Row[An
         .order_by(table.c.instance_id, table.c.from_at, table.c.session_id, table.c.fact_no)
     )
     found: dict[UUID, list[Row[Any]]] = defaultdict(list)
-    for row in session.execute(statement):
+    for row in connection.execute(statement):
         found[row.instance_id].append(row)
     return found
 
@@ -288,6 +284,7 @@ def _row(
         booked_microusd=sum(activities.values()),
         waived_microusd=0 if costs is None else costs.waived_microusd,
         by_activity=activities,
+        billing_speed=instance.billing_speed,
         ended_by=None if instance.ended_by is None else instance.ended_by.value,
         status=instance_status(instance),
     )
@@ -335,15 +332,15 @@ def _start_seconds(ran: Sequence[Instance], costs: Mapping[UUID, InstanceCosts])
     return min(trained, default=(0, 0.0))[1]
 
 
-def _budgets(session: Session, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:
+def _budgets(connection: Connection, job: Job) -> tuple[BudgetFigures, BudgetFigures | None]:
     table = tables.budgets
     own_of_project = (table.c.project_id == job.project_id) & table.c.job_id.is_(None)
-    statement = select(ReadBudget).where(or_(table.c.id == job.budget_id, own_of_project))
+    statement = select_records(Budget).where(or_(table.c.id == job.budget_id, own_of_project))
     figures = {
         budget.job_id is None: BudgetFigures(
             budget.cap_microusd, budget.spent_microusd, budget.reserved_microusd
         )
-        for budget in session.scalars(statement.order_by(table.c.id))
+        for budget in read_records(connection, Budget, statement.order_by(table.c.id))
     }
     return figures[False], figures.get(True)
 
@@ -359,10 +356,10 @@ def _status(job: Job, ran: Sequence[Instance], *, bills_open: bool) -> CostStatu
     return CostStatus.PROVISIONAL if bills_open else CostStatus.FINAL
 
 
-def _equals_invoices(session: Session, ran: Sequence[Instance], invoices: Invoices) -> bool:
+def _equals_invoices(connection: Connection, ran: Sequence[Instance], invoices: Invoices) -> bool:
     """Whether each machine's whole bill is what its cloud says."""
     ids = [one.id for one in ran]
-    booked = load_booked(session, ledger_entries.c.instance_id.in_(ids))
+    booked = load_booked(connection, ledger_entries.c.instance_id.in_(ids))
     for one in ran:
         said = invoices.get(one.provider, {}).get(one.provider_instance_id or "")
         if said is None or by_component(booked.get(one.id, {})) != {

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from sqlalchemy import BindParameter, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.entities import Budget
 from app.storage.money.job_cost_report import job_cost
@@ -269,9 +268,5 @@ class MoneyRepository:
 
     def on_demand_comparison(self, job_id: UUID) -> int | None:
         """What the job's useful work would have cost on demand, as its cost statement says."""
-        connection = self._session.connection()
-        if not connection.in_transaction():
-            connection.begin()  # else the report's session would end the transaction with itself
-        with Session(connection, join_transaction_mode="rollback_only") as reading:
-            cost = job_cost(reading, job_id, None)
+        cost = job_cost(self._session.connection(), job_id, None)
         return None if cost is None else cost.statement.on_demand_comparison_microusd

@@ -17,6 +17,7 @@ from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Select,
     Text,
     bindparam,
@@ -29,7 +30,6 @@ from sqlalchemy import (
     tuple_,
     type_coerce,
 )
-from sqlalchemy.orm import Session
 
 from app.domain.units.errors import InvalidValue
 from app.storage.money.bill_due import is_unpriced
@@ -87,7 +87,7 @@ def _within(rows: Any, one_project: bool) -> ColumnElement[bool]:
 
 
 def period_costs(
-    session: Session, period: ReportPeriod, group: CostGroup, label: str | None
+    connection: Connection, period: ReportPeriod, group: CostGroup, label: str | None
 ) -> PeriodCosts:
     """The report. Raises InvalidValue for a reversed period, or `label` without a name."""
     if period.to_day < period.from_day:
@@ -95,14 +95,14 @@ def period_costs(
     if group is CostGroup.LABEL and not label:
         raise InvalidValue("grouping by label needs the label's name, like label=team")
     given = vars(period)
-    checked_at = session.scalar(select(books_passes.c.checked_at))
-    sums = session.execute(
+    checked_at = connection.scalar(select(books_passes.c.checked_at))
+    sums = connection.execute(
         _sums(group, period.of_one_project), {**given, "label": label, "checked_at": checked_at}
     ).all()
     rows = _rows(row for row in sums if row.is_group)
     of_days = [row for row in sums if not row.is_group]
     by_day, by_status = _by_day_and_status(of_days)
-    difference, unbilled = session.execute(_books(period.of_one_project), given).one()
+    difference, unbilled = connection.execute(_books(period.of_one_project), given).one()
     return PeriodCosts(
         from_day=period.from_day,
         to_day=period.to_day,
@@ -112,11 +112,12 @@ def period_costs(
         books=books_check(
             checked_at,
             booked=(sum(by_day.values()), sum(int(row.entries) for row in of_days)),
-            since=_booked_since(session, period, checked_at, of_days),
+            since=_booked_since(connection, period, checked_at, of_days),
             difference_microusd=int(difference or 0),
         ),
         by_day=by_day,
         by_status=by_status,
+        billing_speed=max((int(row.billing_speed) for row in of_days), default=1),
         unbilled=tuple(unbilled),
     )
 
@@ -125,8 +126,8 @@ def period_costs(
 @cache
 def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
     """One look at the period's rows gives two kinds of sums: (has a job?, key, name, component,
-    amount) where `is_group`, else (day, status, amount, entries, jobs that may have booked
-    something since `checked_at`).
+    amount) where `is_group`, else (day, status, amount, entries, the fastest billing, jobs that
+    may have booked something since `checked_at`).
     """
     instances = tables.instances.c
     status = case(
@@ -146,6 +147,7 @@ def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
             _rollup.amount_microusd,
             _rollup.entries,
             _rollup.job_id,
+            instances.billing_speed,
             or_(
                 instances.cost_final_at.is_(None),
                 instances.cost_final_at >= bindparam("checked_at"),
@@ -168,6 +170,7 @@ def _sums(group: CostGroup, one_project: bool) -> Select[Any]:
         *of_day,
         func.sum(cell.amount_microusd).label("amount"),
         func.sum(cell.entries).label("entries"),
+        func.max(cell.billing_speed).label("billing_speed"),
         func.array_agg(cell.job_id).filter(cell.is_open & cell.has_job).label("open_jobs"),
     ).group_by(func.grouping_sets(tuple_(*of_group), tuple_(*of_day)))
 
@@ -227,7 +230,10 @@ def _by_day_and_status(sums: Iterable[Any]) -> tuple[dict[date, int], dict[CostS
 
 
 def _booked_since(
-    session: Session, period: ReportPeriod, checked_at: datetime | None, of_days: Iterable[Any]
+    connection: Connection,
+    period: ReportPeriod,
+    checked_at: datetime | None,
+    of_days: Iterable[Any],
 ) -> tuple[int, int]:
     """Amount and number of the period's entries that were booked after the last check.
 
@@ -242,9 +248,9 @@ def _booked_since(
         "from_at": datetime.combine(period.from_day, time(), UTC),
         "to_at": datetime.combine(period.to_day + timedelta(days=1), time(), UTC),
     }
-    amount, entries = session.execute(_NEW_OF_JOBS, {**given, "jobs": jobs}).one()
+    amount, entries = connection.execute(_NEW_OF_JOBS, {**given, "jobs": jobs}).one()
     if not period.of_one_project:
-        unpaid = session.execute(_NEW_OF_NOBODY, given).one()
+        unpaid = connection.execute(_NEW_OF_NOBODY, given).one()
         amount, entries = amount + unpaid[0], entries + unpaid[1]
     return int(amount), int(entries)
 

@@ -6,15 +6,14 @@ Not here: one job's reports (`job_read_models`), or reports of money.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, TypedDict, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from sqlalchemy import Engine, func, or_, select, text
 
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, TERMINAL_JOB_STATES
-from app.domain.market.attachments import AttachmentsDocument
-from app.domain.market.offer import HardwareDocument, Pool
+from app.domain.market.offer import Pool, Quote
 from app.domain.units.errors import NotFound
 from app.storage.reports.job_facts import DeploymentFacts
 from app.storage.reports.price_history_report import price_histories
@@ -32,7 +31,7 @@ _INSTANCE_COLUMNS: Final = (
 )  # fmt: skip
 
 
-class QuotedPoolRow(TypedDict):
+class QuotedPoolRow(Quote):
     """A pool as it was quoted last; prices in micro-USD per machine and hour, instants aware.
 
     cool_until_at: until when it is left alone, for cool_reason; refusals: how often it refused
@@ -40,21 +39,10 @@ class QuotedPoolRow(TypedDict):
     share of its machines that were taken, as the cloud tells. None where nothing is known.
     """
 
-    pool: Pool
     provider: str
-    cloud: str
-    hardware: HardwareDocument
-    price_microusd_per_hour: int
-    on_demand_microusd_per_hour: int
-    quoted_at: datetime
-    price_source: str
-    available: int | None
-    billing_speed: int
-    attachments: AttachmentsDocument | None
     cool_until_at: datetime | None
     cool_reason: str | None
     refusals: int
-    hazard_factor: float | None
     placement_score: float | None
     placement_scored_at: datetime | None
     preemption_rate: float | None

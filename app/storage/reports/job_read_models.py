@@ -11,11 +11,10 @@ from datetime import datetime
 from typing import Any, TypedDict, cast
 from uuid import UUID
 
-from sqlalchemy import Engine, Select, and_, func, or_, select, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine, Select, and_, func, or_, select, tuple_
 
 from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, AttemptState
-from app.domain.lifecycle.entities import Attempt
+from app.domain.lifecycle.entities import Attempt, Budget, Contact, Instance, Job
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.units.errors import NotFound
 from app.domain.wording.why_words import LastEnd
@@ -37,12 +36,12 @@ from app.storage.session.machine_names import (
     machine_of,
     machines_by_actor,
 )
-from app.storage.session.mapping import (
-    ReadAttempt,
-    ReadBudget,
-    ReadContact,
-    ReadInstance,
-    ReadJob,
+from app.storage.session.read_records import (
+    columns_of,
+    read_records,
+    select_records,
+    take_joined_record,
+    take_record,
 )
 from app.storage.session.replacement_statement import REPLACING_IN_JOB
 
@@ -125,36 +124,36 @@ class JobReports(DeploymentReports):
 
     def job(self, job_id: UUID) -> JobFacts:
         """One job with everything it owns; raises NotFound."""
-        with Session(self._engine) as session:
-            head = session.execute(
-                select(ReadJob, ReadBudget, tables.projects.c.name)
-                .join(ReadBudget, tables.budgets.c.id == _jobs.c.budget_id)
+        with self._engine.connect() as connection:
+            head = connection.execute(
+                select(*columns_of(Job), *columns_of(Budget), tables.projects.c.name)
+                .join(tables.budgets, tables.budgets.c.id == _jobs.c.budget_id)
                 .join(tables.projects, tables.projects.c.id == _jobs.c.project_id)
                 .where(_jobs.c.id == job_id)
             ).one_or_none()
             if head is None:
                 raise NotFound("This job does not exist.")
-            job, budget, project_name = head
-            attempt = session.scalars(
-                select(ReadAttempt).where(
-                    _attempts.c.job_id == job_id, _attempts.c.state.in_(LIVE_ATTEMPT_STATES)
-                )
-            ).one_or_none()
+            values = iter(head)
+            job, budget = take_record(Job, values), take_record(Budget, values)
+            live = select_records(Attempt).where(
+                _attempts.c.job_id == job_id, _attempts.c.state.in_(LIVE_ATTEMPT_STATES)
+            )
+            attempt = next(iter(read_records(connection, Attempt, live)), None)
             return JobFacts(
                 job=job,
-                project_name=project_name,
+                project_name=next(values),
                 budget=budget,
-                counts=self._counts(session, job_id, attempt),
+                counts=self._counts(connection, job_id, attempt),
                 attempt=attempt,
-                machines=self._machines(session, job_id),
-                replacing=session.scalar(REPLACING_IN_JOB, {"job_id": job_id}),
-                last_checkpoint=self._last_checkpoint(session, job_id),
-                waived_microusd=waived_microusd(session, job_id),
+                machines=self._machines(connection, job_id),
+                replacing=connection.scalar(REPLACING_IN_JOB, {"job_id": job_id}),
+                last_checkpoint=self._last_checkpoint(connection, job_id),
+                waived_microusd=waived_microusd(connection, job_id),
             )
 
-    def _last_checkpoint(self, session: Session, job_id: UUID) -> LastCheckpoint | None:
+    def _last_checkpoint(self, connection: Connection, job_id: UUID) -> LastCheckpoint | None:
         table = tables.checkpoints.c
-        found = session.execute(
+        found = connection.execute(
             select(table.step, table.committed_at)
             .where(table.job_id == job_id, _HAS_FILES)
             .order_by(table.committed_at.desc(), table.fence.desc(), table.step.desc())
@@ -267,14 +266,14 @@ class JobReports(DeploymentReports):
         )
         return [(row["byte_offset"], row["size_bytes"], row["object_key"]) for row in found]
 
-    def _counts(self, session: Session, job_id: UUID, live: Attempt | None) -> AttemptCounts:
+    def _counts(self, connection: Connection, job_id: UUID, live: Attempt | None) -> AttemptCounts:
         interrupted = func.count().filter(_attempts.c.state == AttemptState.INTERRUPTED)
         newest = 0 if live is None else live.fence
         ordinal = func.count().filter(_attempts.c.fence <= newest)
-        counted = session.execute(
+        counted = connection.execute(
             select(func.count(), interrupted, ordinal).where(_attempts.c.job_id == job_id)
         ).one()
-        last = session.execute(
+        last = connection.execute(
             select(_attempts.c.end_reason, _attempts.c.end_message, _attempts.c.committed_step)
             .where(_attempts.c.job_id == job_id, _attempts.c.end_reason.is_not(None))
             .order_by(_attempts.c.fence.desc())
@@ -283,20 +282,22 @@ class JobReports(DeploymentReports):
         last_end = None if last is None else LastEnd(*last)
         return AttemptCounts(counted[0], counted[1], last_end, counted[2] or None)
 
-    def _machines(self, session: Session, job_id: UUID) -> tuple[MachineStatus, ...]:
+    def _machines(self, connection: Connection, job_id: UUID) -> tuple[MachineStatus, ...]:
         instances, pools = tables.instances, money_tables.pools
-        rows = session.execute(
-            select(ReadInstance, ReadContact, pools.c.price_microusd_per_hour)
-            .outerjoin(ReadContact, tables.contacts.c.instance_id == instances.c.id)
+        rows = connection.execute(
+            select(*columns_of(Instance), *columns_of(Contact), pools.c.price_microusd_per_hour)
+            .outerjoin(tables.contacts, tables.contacts.c.instance_id == instances.c.id)
             .outerjoin(pools, pools.c.pool == instances.c.pool)
             .where(instances.c.job_id == job_id, instances.c.state.in_(LIVE_INSTANCE_STATES))
             .order_by(instances.c.requested_at, instances.c.id)
         )
-        names = machine_names(session, [job_id])
-        return tuple(
-            MachineStatus(instance, contact, price, names.get(instance.id))
-            for instance, contact, price in rows
-        )
+        names = machine_names(connection, [job_id])
+        machines = []
+        for values in map(iter, rows):
+            instance = take_record(Instance, values)
+            contact, price = take_joined_record(Contact, values), next(values)
+            machines.append(MachineStatus(instance, contact, price, names.get(instance.id)))
+        return tuple(machines)
 
     def _read(self, statement: Select[Any]) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:

@@ -14,18 +14,17 @@ from typing import Any, Final
 from uuid import UUID
 
 import orjson
-from sqlalchemy import Engine, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, Engine, func, select
 
 from app.domain.billing.machine_rating import RatedMachine
 from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from app.domain.billing.phase_timeline import PhaseSpan, disjoint
-from app.domain.lifecycle.entities import Attempt, Instance
+from app.domain.lifecycle.entities import Attempt, Instance, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Pool
 from app.domain.market.price_book import PriceSegment, UnknownPrice
 from app.domain.units.errors import NotFound
-from app.storage.money.cost_rows import attempt_reach, rate_machines
+from app.storage.money.cost_rows import attempt_reach, rate_machines, read_attempts
 from app.storage.reports.job_facts import JobFilter, KeyOwner
 from app.storage.reports.job_list_statement import list_statement
 from app.storage.reports.job_search import (
@@ -49,7 +48,7 @@ from app.storage.session.machine_names import (
     machine_of,
     machines_by_actor,
 )
-from app.storage.session.mapping import ReadAttempt, ReadInstance, ReadJob
+from app.storage.session.read_records import read_records, select_records
 from trainer.protocol.agent_report import MachinePhase
 
 LANES_MAX = 24
@@ -149,21 +148,16 @@ class PageReports:
 
     def timeline(self, job_id: UUID, now: datetime) -> JobTimeline:
         """What the job's machines have done until now."""
-        with Session(self._engine) as session:
-            instances = _instances(session, job_id)
+        with self._engine.connect() as connection:
+            instances = _instances(connection, job_id)
             shown = instances[-LANES_MAX:]
-            attempts = list(
-                session.scalars(
-                    select(ReadAttempt)
-                    .where(tables.attempts.c.job_id == job_id)
-                    .order_by(tables.attempts.c.fence)
-                )
-            )
-            rated, _ = rate_machines(session, shown)
-            phases = _phases(session, job_id, [one.id for one in shown])
-            labels = machine_names(session, [job_id])
-            job = session.get_one(ReadJob, job_id)
-            reach = attempt_reach(session, job, attempts, [one.id for one in shown])
+            attempts = read_attempts(connection, job_id)
+            rated, _ = rate_machines(connection, shown)
+            phases = _phases(connection, job_id, [one.id for one in shown])
+            labels = machine_names(connection, [job_id])
+            wanted = select_records(Job).where(tables.jobs.c.id == job_id)
+            (job,) = read_records(connection, Job, wanted)
+            reach = attempt_reach(connection, job, attempts, [one.id for one in shown])
             lanes = [
                 MachineLane(
                     one,
@@ -274,18 +268,18 @@ def _by_state(counts: Mapping[str, int]) -> dict[JobState, int]:
     return {state: counts[state] for state in JobState if state in counts}
 
 
-def _instances(session: Session, job_id: UUID) -> list[Instance]:
+def _instances(connection: Connection, job_id: UUID) -> list[Instance]:
     table = tables.instances
     statement = (
-        select(ReadInstance)
+        select_records(Instance)
         .where(table.c.job_id == job_id)
         .order_by(table.c.requested_at, table.c.id)
     )
-    return list(session.scalars(statement))
+    return read_records(connection, Instance, statement)
 
 
 def _phases(
-    session: Session, job_id: UUID, instance_ids: Sequence[UUID]
+    connection: Connection, job_id: UUID, instance_ids: Sequence[UUID]
 ) -> dict[UUID, list[PhaseStart]]:
     """Starts of phases by machine, in order; the newest of them where there are very many."""
     table = tables.phases
@@ -296,7 +290,7 @@ def _phases(
         .limit(_PHASES_MAX)
     )
     found: dict[UUID, list[PhaseStart]] = defaultdict(list)
-    for row in reversed(session.execute(statement).all()):
+    for row in reversed(connection.execute(statement).all()):
         start = PhaseStart(MachinePhase(row.phase), row.from_at, row.fence, row.step)
         found[row.instance_id].append(start)
     return found

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, func, select
-from sqlalchemy.orm import Session
 
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.storage.schema import tables
@@ -20,7 +19,7 @@ from app.storage.schema import tables
 _instances = tables.instances.c
 
 
-def machine_names(connection: Connection | Session, job_ids: Collection[UUID]) -> dict[UUID, str]:
+def machine_names(connection: Connection, job_ids: Collection[UUID]) -> dict[UUID, str]:
     """Names by instance id; machines that the cloud has not started yet have none."""
     # A control plane of before, which may still run beside this one, gives no number.
     place = func.row_number().over(

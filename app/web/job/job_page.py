@@ -14,7 +14,6 @@ from fractions import Fraction
 from typing import Any, Final
 from uuid import UUID
 
-from app.domain.deadline.deadline_words import slack_sentence
 from app.domain.lifecycle.entities import Contact, Job
 from app.domain.lifecycle.job import (
     CLAIMABLE_JOB_STATES,
@@ -26,6 +25,7 @@ from app.domain.lifecycle.job import (
 )
 from app.domain.placement.placement_decision import PlacementDecision
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.wording.deadline_words import slack_sentence
 from app.domain.wording.event_words import without_doubles
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
@@ -101,7 +101,7 @@ class JobDetails:
     interruptions: int
     last_checkpoint: LastCheckpoint | None
     spent_microusd: int
-    cap_microusd: int | None
+    budget_microusd: int | None
     waived_microusd: int
     microusd_per_hour: int
     billing_speed: int
@@ -123,7 +123,8 @@ class JobDetails:
     @property
     def budget_share(self) -> float | None:
         """How much of the budget is spent, 0 to 1."""
-        return None if not self.cap_microusd else min(1.0, self.spent_microusd / self.cap_microusd)
+        budget = self.budget_microusd
+        return min(1.0, self.spent_microusd / budget) if budget else None
 
     @property
     def net_saved_ratio(self) -> Fraction | None:
@@ -175,7 +176,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
         interruptions=facts.counts.interruptions,
         last_checkpoint=facts.last_checkpoint,
         spent_microusd=facts.budget.spent_microusd,
-        cap_microusd=facts.budget.cap_microusd,
+        budget_microusd=facts.budget.cap_microusd,
         waived_microusd=facts.waived_microusd,
         microusd_per_hour=facts.microusd_per_hour,
         billing_speed=speed,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.domain.billing.budget import left_microusd
 from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
 from app.domain.wording.checkpoint_words import where_it_continues
@@ -42,9 +43,7 @@ def resume_outlook(
     billing_speed: int,
 ) -> ResumeOutlook:
     """Of a paused job. unmet: what it needs, with the pools as they are now."""
-    remaining = None
-    if budget.cap_microusd is not None:
-        remaining = budget.cap_microusd - budget.spent_microusd
+    remaining = left_microusd(budget.cap_microusd, budget.spent_microusd)
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",

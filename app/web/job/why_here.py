@@ -173,9 +173,9 @@ def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
 
 def _ways(decision: PlacementDecision) -> tuple[tuple[str, int], ...]:
     costs = (
-        ("spot", decision.spot_microusd),
-        ("waiting", decision.wait_microusd),
-        ("on-demand", decision.on_demand_microusd),
+        ("with spot machines", decision.spot_microusd),
+        ("by waiting", decision.wait_microusd),
+        ("with on-demand machines", decision.on_demand_microusd),
     )
     return tuple((name, cost) for name, cost in costs if cost is not None)
 

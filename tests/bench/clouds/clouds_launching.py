@@ -179,7 +179,7 @@ def _order_launches(runtime: Runtime, project_id: UUID, gpu: str, count: int) ->
 
 @contextmanager
 def _worker(made: Runtime) -> Iterator[None]:
-    """The worker's threads and due timer, as `workers.worker_runtime` puts them together."""
+    """The worker's threads and due timer, as `workers.tasks` puts them together."""
     settings = Settings()
     threads = ControllerThreads(settings.worker_quick_threads)
     effects = ThreadEffects(settings.worker_cloud_threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ from trainer.protocol.directive import DirectiveKind
 
 FIRST, SECOND = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 IMAGE = "acme/train:1"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

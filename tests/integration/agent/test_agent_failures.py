@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,6 @@ from trainer.agent.machine.machine_folders import MachineFolders
 from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def test_an_error_that_nobody_caught_is_told_by_the_next_agent(world: World) -> None:

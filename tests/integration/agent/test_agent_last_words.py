@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,13 +30,6 @@ with open(os.environ["LOWTIDE_PROGRESS_FILE"], "w") as file:
         steps = range(first + 1, first + 10_001)
         file.write("".join(f'{{"type":"step","step":{step},"loss":0.5}}\n' for step in steps))
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def command(world: World, script: str) -> str:

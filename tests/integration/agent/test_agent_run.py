@@ -8,8 +8,6 @@ import re
 import socket
 import sys
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,13 +17,6 @@ from tests.support.agent.fake_control_plane import FakeControlPlane, digest_of, 
 from tests.support.servers.free_port import free_port
 from trainer.protocol.agent_report import FactKind
 from trainer.protocol.directive import DirectiveKind, Peer
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def last_outcome(plane: FakeControlPlane, fence: int, machine: str = "i-1") -> dict[str, Any]:

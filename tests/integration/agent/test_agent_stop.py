@@ -7,10 +7,6 @@ life (`test_agent_run`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.agent.agent_world import World
 from tests.support.agent.fake_control_plane import wait_until
@@ -46,13 +42,6 @@ while time.monotonic() < ends:
     time.sleep(0.05)
 sys.exit(3)
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
 
 
 def test_a_checkpoint_that_was_complete_at_the_stop_is_committed_and_continued(

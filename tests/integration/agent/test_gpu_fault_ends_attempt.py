@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, select
 
 from app.storage.schema import tables
@@ -15,6 +13,7 @@ from tests.support.agent.agent_world import World
 from tests.support.agent.supervised_machine import Machine
 from tests.support.api.agent_api import SpeakingAgent, make_gang, make_runtime, served
 from tests.support.boot.booted_machine import fake_command
+from tests.support.servers.table_rows import fetch
 from trainer.agent.gpu.gpu_faults import GpuFaultWatch, SmiAnswer, watch_gpus
 from trainer.agent.rules.observations import Observation
 from trainer.protocol.agent_report import FactKind
@@ -29,13 +28,6 @@ LOST = (
 )
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
-    yield made
-    made.close()
-
-
 def _observed(*kernel_lines: str) -> list[Observation]:
     """What one look of the watch tells the supervisor."""
     seen: list[Observation] = []
@@ -47,8 +39,7 @@ def _observed(*kernel_lines: str) -> list[Observation]:
 
 
 def _rows(engine: Engine, table: Any, job_id: Any) -> list[Any]:
-    with engine.connect() as connection:
-        return list(connection.execute(select(table).where(table.c.job_id == job_id)))
+    return fetch(engine, select(table).where(table.c.job_id == job_id))
 
 
 def test_a_fault_ends_the_attempt_replaces_the_machine_and_costs_no_retry(
@@ -59,7 +50,7 @@ def test_a_fault_ends_the_attempt_replaces_the_machine_and_costs_no_retry(
     told = next(one for one in machine.report().facts if one.kind is FactKind.GPU_FAULT)
     runtime = make_runtime(engine, tmp_path / "store")
     gang = make_gang(engine, runtime, retries=0)
-    with served(runtime) as api:
+    with served(engine, runtime) as api:
         agent = SpeakingAgent(api, gang)
         assert agent.register().status_code == 200
         prepared = agent.fact(FactKind.PREPARED, parent=None, master_port=29_501, final=False)

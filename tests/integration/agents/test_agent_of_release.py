@@ -1,4 +1,5 @@
-"""Worker and api of different releases: a machine gets the agent that it was rented for.
+"""Worker and api of different releases: a machine gets the agent that it was rented for, and the
+api understands one that is newer.
 
 Not here: the wheel's own form (tests/unit/adapters/test_agent_package.py), or installing it.
 """
@@ -6,7 +7,6 @@ Not here: the wheel's own form (tests/unit/adapters/test_agent_package.py), or i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from app.adapters.agent_package import agent_package
 from app.api.agents.package_routes import router
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.instances.publish_agent import agent_key, find_agent
-from tests.support.api.agent_api import ServedApi, make_runtime, served
+from tests.support.api.agent_api import ServedApi
 from tests.support.stories.orchestration_story import Story
+from trainer.protocol.agent_report import FactKind
 
 OTHER = b"PK the agent of another release"
 OTHER_SHA256 = hashlib.sha256(OTHER).hexdigest()
@@ -35,16 +36,15 @@ def story(engine: Engine, tmp_path: Path) -> Story:
 
 
 @pytest.fixture
-def api(engine: Engine, tmp_path: Path, story: Story) -> Iterator[ServedApi]:
-    with served(make_runtime(engine, tmp_path / "store")) as running:
-        running.app.include_router(router)
-        yield running
+def wheels(api: ServedApi, story: Story) -> ServedApi:
+    api.app.include_router(router)
+    return api
 
 
 def test_a_launch_stores_its_agent_and_an_api_of_another_release_hands_it_out(
-    story: Story, api: ServedApi
+    story: Story, wheels: ServedApi
 ) -> None:
-    url = f"{api.url}/agent/v1/wheel"
+    api, url = wheels, f"{wheels.url}/agent/v1/wheel"
     asked = api.client.get(url, params={"sha256": OTHER_SHA256})
     assert asked.headers["Lowtide-Sha256"] == agent_package().sha256, "no such agent is stored yet"
     story.submit()
@@ -70,3 +70,15 @@ def test_a_store_that_is_away_stops_no_launch(story: Story, tmp_path: Path) -> N
     job_id = story.submit()
     story.run()
     assert [row.state for row in story.instances(job_id)] == ["launched"]
+
+
+def test_a_fact_that_only_a_newer_agent_knows_is_acknowledged(api: ServedApi) -> None:
+    """Refused, it would be sent again with every report, and none would renew the lease."""
+    [agent] = api.agents()
+    facts = [
+        {**agent.fact(FactKind.LEAVING, too="hot"), "kind": "thermal_throttle"},
+        agent.fact(FactKind.PREPARED, master_port=20_000),
+    ]
+    answer = agent.report(fence=1, facts=facts)
+    assert (answer.status_code, answer.json().get("ack_fact_no")) == (200, 2), answer.text
+    assert answer.json()["directive"]["kind"] == "train"

@@ -1,14 +1,14 @@
-"""What agents tell of images and outputs, in the job's history; and how long they may prepare."""
+"""What agents tell of images, outputs and ends that they have typed, in history and rows; and how
+long they may prepare.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from app.orchestration.frame.runtime import Limits
 from app.storage.schema import tables
@@ -16,21 +16,17 @@ from tests.support.api.agent_api import (
     Gang,
     ServedApi,
     SpeakingAgent,
-    make_gang,
-    make_runtime,
-    served,
 )
+from tests.support.servers.table_rows import row_of, rows_of
 from tests.support.stories.orchestration_story import Story
-from trainer.protocol.agent_report import FactKind
+from trainer.protocol.agent_report import AGENT_FAILED, DISK_FULL, FactKind
 
 IMAGE = "acme/train@sha256:" + "a" * 64
 
 
 @pytest.fixture
-def gang(engine: Engine, tmp_path: Path) -> Gang:
-    return make_gang(
-        engine,
-        make_runtime(engine, tmp_path / "store"),
+def gang(api: ServedApi) -> Gang:
+    return api.gang(
         image="acme/train:1",
         inputs={"/data": "s3://acme/corpus"},
         outputs={"out": "s3://acme/results"},
@@ -38,22 +34,9 @@ def gang(engine: Engine, tmp_path: Path) -> Gang:
     )
 
 
-@pytest.fixture
-def api(engine: Engine, tmp_path: Path) -> Iterator[ServedApi]:
-    with served(make_runtime(engine, tmp_path / "store")) as running:
-        yield running
-
-
 def events(engine: Engine, gang: Gang, *kinds: str) -> list[str]:
-    with engine.connect() as connection:
-        own = (tables.events.c.job_id == gang.job_id, tables.events.c.kind.in_(kinds))
-        asked = select(tables.events.c.message).where(*own).order_by(tables.events.c.seq)
-        return list(connection.execute(asked).scalars())
-
-
-def only(engine: Engine, table: Any, gang: Gang) -> Any:
-    with engine.connect() as connection:
-        return connection.execute(select(table).where(table.c.job_id == gang.job_id)).one()
+    told = rows_of(engine, tables.events, job_id=gang.job_id)
+    return [event.message for event in told if event.kind in kinds]
 
 
 def test_image_and_outputs_are_in_the_history(engine: Engine, api: ServedApi, gang: Gang) -> None:
@@ -62,7 +45,7 @@ def test_image_and_outputs_are_in_the_history(engine: Engine, api: ServedApi, ga
     assert (config["image"], config["shm_mb"]) == ("acme/train:1", 8_000)
     assert config["inputs"] == {"/data": "s3://acme/corpus"}
     assert config["outputs"] == {"out": "s3://acme/results"}
-    attempt = only(engine, tables.attempts, gang)
+    attempt = row_of(engine, tables.attempts, job_id=gang.job_id)
     limits = Limits()
     longest = limits.preparing_seconds + limits.image_seconds + limits.inputs_seconds
     assert attempt.form_until_at - attempt.preparing_at == timedelta(seconds=longest)
@@ -81,9 +64,7 @@ def test_image_and_outputs_are_in_the_history(engine: Engine, api: ServedApi, ga
     ]
 
 
-def test_a_launch_asks_for_what_the_machine_must_be(engine: Engine, tmp_path: Path) -> None:
-    story = Story(engine, tmp_path / "store")
-    story.quote()
+def test_a_launch_asks_for_what_the_machine_must_be(story: Story) -> None:
     plain = story.submit()
     told = {"disk": "300GB", "shm_size": "8GB", "gpu": "V100:1"}
     asked = story.submit(resources=told, instance_types=["p3.2xlarge"])
@@ -102,11 +83,7 @@ def test_a_launch_asks_for_what_the_machine_must_be(engine: Engine, tmp_path: Pa
     assert len(digests) == 2
 
 
-def test_a_type_that_nobody_rents_out_is_waited_for_with_a_reason(
-    engine: Engine, tmp_path: Path
-) -> None:
-    story = Story(engine, tmp_path / "store")
-    story.quote()
+def test_a_type_that_nobody_rents_out_is_waited_for_with_a_reason(story: Story) -> None:
     job_id = story.submit(instance_types=["g5.xlarge"])
     story.run()
     assert "no pool there has machines of type g5.xlarge" in story.job(job_id).wait_reason
@@ -127,6 +104,36 @@ def test_outputs_of_which_nobody_tells_are_told(engine: Engine, api: ServedApi, 
     assert agent.report(phase="checkpoint", fence=1, facts=facts).status_code == 200
     restarted = agent.fact(FactKind.TRAINER_ENDED, outcome="failed", error={"type": "x"})
     agent.report(phase="idle", fence=1, facts=[restarted])
-    assert only(engine, tables.attempts, gang).state == "succeeded"
+    assert row_of(engine, tables.attempts, job_id=gang.job_id).state == "succeeded"
     (told,) = events(engine, gang, "outputs_not_saved")
     assert "node 0 ended before it could tell whether its outputs are saved" in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "reason", "retries"),
+    [
+        ("ended", {"outcome": "failed", "type": DISK_FULL}, "disk_full", 1),
+        ("ended", {"outcome": "killed", "type": AGENT_FAILED}, "agent_failed", 0),
+        ("preparation", {"disk_full": True}, "disk_full", 1),
+        ("preparation", {"disk_full": False}, "preparation_failed", 1),
+        ("preparation", {}, "preparation_failed", 1),
+    ],
+)
+def test_an_end_keeps_the_name_that_its_agent_gave_it(
+    api: ServedApi, engine: Engine, kind: str, data: dict[str, Any], reason: str, retries: int
+) -> None:
+    [agent] = api.agents(retries=3)
+    if kind == "preparation":
+        told = {"stage": "setup", "message": "it failed", "store_unavailable": False, **data}
+        last = agent.fact(FactKind.PREPARATION_FAILED, **told)
+    else:
+        agent.begin_training()
+        ended = {"outcome": data["outcome"], "exit_code": 1, "step": 4}
+        error = {"message": "no room", "type": data["type"]}
+        last = agent.fact(FactKind.TRAINER_ENDED, error=error, **ended)
+    assert agent.report(phase="idle", fence=1, facts=[last]).status_code == 200
+    assert row_of(engine, tables.attempts, job_id=agent.gang.job_id).end_reason == reason
+    assert row_of(engine, tables.jobs, id=agent.gang.job_id).retries_used == retries
+    if reason in ("disk_full", "agent_failed"):
+        machine = row_of(engine, tables.instances, job_id=agent.gang.job_id)
+        assert machine.suspect, "the next attempt gets another machine"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine
 
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import NotFound
@@ -16,30 +14,17 @@ from app.orchestration.agents import append_logs
 from app.orchestration.agents.read_logs import list_logs, read_log
 from app.orchestration.frame.runtime import Runtime
 from app.storage.schema import tables
-from tests.support.api.agent_api import ServedApi, SpeakingAgent, make_gang, make_runtime, served
+from tests.support.api.agent_api import ServedApi, SpeakingAgent
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import change_rows, rows_of
 
 STREAM = "attempt-0001/node-0.log"
 MIB = 1 << 20
 
 
 @pytest.fixture
-def runtime(engine: Engine, tmp_path: Path) -> Runtime:
-    return make_runtime(engine, tmp_path / "store")
-
-
-@pytest.fixture
-def api(runtime: Runtime) -> Iterator[ServedApi]:
-    with served(runtime) as running:
-        yield running
-
-
-@pytest.fixture
-def agents(api: ServedApi, engine: Engine, runtime: Runtime) -> list[SpeakingAgent]:
-    gang = make_gang(engine, runtime, 2)
-    both = [SpeakingAgent(api, gang, rank) for rank in range(2)]
-    for agent in both:
-        assert agent.register().status_code == 200
-    return both
+def agents(api: ServedApi) -> list[SpeakingAgent]:
+    return api.agents(2)
 
 
 @pytest.fixture
@@ -141,9 +126,7 @@ def test_a_stream_is_written_by_one_machine(agents: list[SpeakingAgent], runtime
      "a//b.log", ".log", "a\n.log"],
 )  # fmt: skip
 def test_names_that_are_no_streams(agent: SpeakingAgent, runtime: Runtime, name: str):
-    refused = agent.append(name, 0, b"x")
-    assert refused.status_code == 422
-    assert "attempt-0001/node-0.log" in refused.json()["detail"]
+    assert_refused(agent.append(name, 0, b"x"), 422, "attempt-0001/node-0.log")
     assert list(runtime.object_store.list_keys("")) == []
 
 
@@ -163,10 +146,9 @@ def test_a_job_whose_logs_are_full_says_so_and_goes_on(
     assert agent.append(STREAM, 0, b"first\n").status_code == 200
     assert agent.append("attempt-0001/other.log", 0, b"x").status_code == 200
     big = tables.log_streams.c.stream == "attempt-0001/other.log"
-    with engine.begin() as connection:
-        room = 10
-        size = append_logs.JOB_BYTES_MAX - len(b"first\n") - room
-        connection.execute(update(tables.log_streams).where(big).values(size_bytes=size))
+    room = 10
+    size = append_logs.JOB_BYTES_MAX - len(b"first\n") - room
+    change_rows(engine, tables.log_streams, big, size_bytes=size)
     last = agent.append(STREAM, 6, b"0123456789 and what does not fit").json()
     assert last["kept"]
     whole = _whole(runtime, agent)
@@ -174,9 +156,7 @@ def test_a_job_whose_logs_are_full_says_so_and_goes_on(
     assert last["next_offset"] == len(whole)
     dropped = agent.append(STREAM, len(whole), b"not kept").json()
     assert dropped == {"next_offset": len(whole), "kept": False}
-    with engine.connect() as connection:
-        chunks = tables.log_chunks.c
-        assert len(connection.execute(select(chunks.stream)).all()) == 3
+    assert len(rows_of(engine, tables.log_chunks)) == 3
 
 
 def test_an_end_is_taken_before_the_bytes_that_precede_it(agent: SpeakingAgent, runtime: Runtime):

@@ -1,32 +1,25 @@
-"""What agents measured of steps and start-up, on the rows that outlive the machine.
+"""What agents measured of steps, start-up and metrics, on the rows that outlive the machine.
 
-Not here: the measuring (tests/unit/agent/test_step_pace.py).
+Not here: the measuring (tests/unit/agent/test_step_pace.py), or the curves of metrics.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID
 
-import pytest
 from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
+from app.storage.schema import tables
+from tests.support.servers.table_rows import rows_of
 from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path)
-
-
 def _slow_start(story: Story) -> tuple[UUID, UUID]:
     """A job whose first step ends 90 s after its start, and whose later ones take a second."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, [machine] = story.training()
     story.pass_time(90.0)
     story.tell(machine, at_step=1)
     story.pass_time(20.0)
@@ -79,3 +72,23 @@ def test_the_next_attempt_on_a_machine_begins_without_what_was_seen_of_the_last(
         contact = uow.instances.contact(machine)
     assert contact is not None
     assert (contact.fence, contact.step, contact.first_step) == (2, None, None)
+
+
+def _points(engine: Engine) -> list[tuple[int, int, dict[str, float]]]:
+    found = rows_of(engine, tables.metric_points)
+    return [(point.fence, point.step, point.metrics) for point in found]
+
+
+def test_an_evaluation_joins_the_loss_of_its_step(story: Story, engine: Engine) -> None:
+    _, [machine] = story.training()
+    lines = [
+        {"step": 9.0, "loss": 0.6},
+        {"step": 10.0, "loss": 0.5},
+        {"step": 10.0, "accuracy": 0.9},
+    ]
+    story.tell(machine, FactKind.METRICS, 1, points=lines)
+    story.tell(machine, FactKind.METRICS, 1, points=[{"step": 10.0, "eval_loss": 0.7}])
+    assert _points(engine) == [
+        (1, 9, {"loss": 0.6}),
+        (1, 10, {"loss": 0.5, "accuracy": 0.9, "eval_loss": 0.7}),
+    ]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.agents.receive_agent_report import FenceRefused
@@ -16,16 +14,9 @@ from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def _second_attempt(story: Story, *, prepared: bool = True) -> tuple[UUID, UUID]:
     """A gang whose first attempt ended for a notice; rank 0's machine is still there."""
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    first, second = story.members(job_id)
+    job_id, (first, second) = story.training(nodes=2)
     story.checkpoint(first, 1, 100)
     story.tell(second, FactKind.NOTICE, 1, seconds_left=60.0)
     for machine in (first, second):
@@ -85,9 +76,7 @@ def test_a_stale_final_checkpoint_beside_the_lineage_does_not_end_the_job(story:
 
 def test_a_stale_final_checkpoint_ends_a_job_that_waits(story: Story) -> None:
     """Nobody has begun anew: the work is done, and no further machine is rented."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, [machine] = story.training()
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
     assert story.attempt(job_id).state == "failed"
     story.set(tables.jobs, job_id, state="recovering", ended_at=None)
@@ -107,9 +96,7 @@ def test_a_machine_may_not_speak_for_an_attempt_it_is_no_member_of(story: Story)
 
 def test_a_final_checkpoint_that_only_the_store_knows_is_not_trained_again(story: Story) -> None:
     """The agent died between the manifest and its report; a command may not know it is done."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, [machine] = story.training()
     story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(60)
     (second,) = story.members(job_id, 2)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.money.accrue_costs import AccrueCosts
@@ -24,11 +22,6 @@ from tests.support.stories.orchestration_story import PRICES, Story
 from trainer.protocol.agent_report import FactKind
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def _events(story: Story, job_id: UUID, kind: str) -> list[Any]:
     own = (tables.events.c.job_id == job_id, tables.events.c.kind == kind)
     return sorted(story.rows(tables.events, *own), key=lambda row: row.seq)
@@ -36,9 +29,7 @@ def _events(story: Story, job_id: UUID, kind: str) -> list[Any]:
 
 def _peer_taken(story: Story) -> tuple[UUID, UUID]:
     """A gang of two that trains, whose rank 1 is taken without notice: (job, rank 0)."""
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    first, second = story.members(job_id)
+    job_id, (first, second) = story.training(nodes=2)
     story.checkpoint(first, 1, 100)
     story.cloud.end(story.instance(second).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.sleep(30)
@@ -72,9 +63,7 @@ def test_the_next_attempt_keeps_the_machine_that_still_uploads_as_rank_0(story: 
 
 
 def test_a_step_told_after_its_attempt_was_counted_is_progress_all_the_same(story: Story) -> None:
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    first, second = story.members(job_id)
+    job_id, (first, second) = story.training(nodes=2)
     story.cloud.end(story.instance(second).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(100)
     assert story.job(job_id).attempts_without_progress == 1
@@ -125,9 +114,7 @@ def test_a_lone_attempt_that_meets_a_later_fence_says_so_and_the_next_goes_beyon
     story: Story,
 ) -> None:
     """Our rows are older than the store, as after a restored backup."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, [machine] = story.training()
     story.tell(machine, FactKind.FENCED_OFF, 1, by_fence=7)
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="killed", exit_code=-9)
     attempt = story.attempt(job_id)
@@ -142,9 +129,7 @@ def test_a_lone_attempt_that_meets_a_later_fence_says_so_and_the_next_goes_beyon
 
 
 def test_what_an_attempt_trained_is_kept_as_the_pace_of_its_job(story: Story) -> None:
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    first, second = story.members(job_id)
+    job_id, (first, second) = story.training(nodes=2)
     for step in (1, 91):
         story.sleep(30)
         for machine in (first, second):
@@ -164,9 +149,7 @@ def _tell_start(story: Story, machine: Any, at: datetime, source: str) -> None:
 
 
 def test_a_better_word_on_a_start_corrects_the_time_and_the_bill(story: Story) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, [only] = story.training()
     machine = story.instance(only)
     seemed_at, began_at = machine.launched_at, machine.launched_at + timedelta(seconds=8)
     story.set(tables.instances, only, launched_source="creation")
@@ -199,9 +182,7 @@ def test_a_better_word_on_a_start_corrects_the_time_and_the_bill(story: Story) -
 def test_what_was_saved_and_did_not_get_away_is_told_with_what_counts_in_its_place(
     story: Story, committed: int | None, counts: str
 ) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (member,) = story.members(job_id)
+    job_id, [member] = story.training()
     if committed is not None:
         story.checkpoint(member, 1, committed)
     story.tell(

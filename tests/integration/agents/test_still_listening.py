@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, insert, select, update
+from sqlalchemy import Engine
 
 from app.storage.instances.contact_statements import ContactStatements
 from app.storage.schema import tables
 from app.storage.session.record_session import RecordSession
+from tests.support.servers.table_rows import add_row, change_rows, row_of
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 GAP = 15.0
@@ -35,17 +36,13 @@ def at(engine: Engine, seconds: float) -> Iterator[ContactStatements]:
 
 def hearing(engine: Engine) -> tuple[object, ...]:
     """(listening at, hearing since)."""
-    with engine.connect() as connection:
-        found = select(tables.deployment.c.listening_at, tables.deployment.c.hearing_since_at)
-        return tuple(connection.execute(found).one())
+    found = row_of(engine, tables.deployment)
+    return found.listening_at, found.hearing_since_at
 
 
 @pytest.fixture(autouse=True)
 def _deployment(engine: Engine) -> None:
-    with engine.begin() as connection:
-        connection.execute(
-            insert(tables.deployment).values(id=1, deployment_id=UUID(int=1), secret="-")
-        )
+    add_row(engine, tables.deployment, id=1, deployment_id=UUID(int=1), secret="-")
 
 
 def test_the_first_word_is_said_in_a_transaction_and_noted_there(engine: Engine):
@@ -98,9 +95,7 @@ def test_without_a_clock_of_its_own_it_asks_that_of_the_database(engine: Engine)
     assert ContactStatements(session).still_listening(NO_JOBS, GAP) == []
     session.close()
     assert now < hearing(engine)[0] < now + timedelta(seconds=60)  # type: ignore[operator]
-    with engine.begin() as connection:
-        long_ago = now - timedelta(seconds=60)
-        connection.execute(update(tables.deployment).values(listening_at=long_ago))
+    change_rows(engine, tables.deployment, listening_at=now - timedelta(seconds=60))
     session = RecordSession(engine)
     assert ContactStatements(session).still_listening(NO_JOBS, GAP) is None
     session.close()

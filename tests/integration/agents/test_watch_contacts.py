@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine
 
 from app.domain.deployment.credentials import digest
 from app.domain.lifecycle.attempt import AttemptState
@@ -23,6 +23,7 @@ from app.orchestration.frame.runtime import Limits
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from app.storage.schema import tables
 from tests.support.api.agent_api import Gang, make_gang, make_runtime
+from tests.support.servers.table_rows import change_rows, row_of, rows_of
 from trainer.protocol.agent_report import (
     EXIT_DRAINED,
     PROTOCOL_VERSION,
@@ -56,13 +57,11 @@ class Story:
         """So many seconds after the start; agents could be heard all the time, unless told."""
         self.time = self.start + timedelta(seconds=seconds)
         if hearing:
-            with self.engine.begin() as connection:
-                connection.execute(update(tables.deployment).values(listening_at=self.time))
+            change_rows(self.engine, tables.deployment, listening_at=self.time)
 
     def hears_since(self, seconds: float) -> None:
         since = self.start + timedelta(seconds=seconds)
-        with self.engine.begin() as connection:
-            connection.execute(update(tables.deployment).values(hearing_since_at=since))
+        change_rows(self.engine, tables.deployment, hearing_since_at=since)
 
     def gang(self, nodes: int, name: str = "digits") -> Gang:
         """A gang that trains."""
@@ -114,22 +113,16 @@ class Story:
         return None if due is None else (due - self.start).total_seconds()
 
     def instance(self, instance_id: UUID) -> Any:
-        return self._one(tables.instances, instance_id)
+        return row_of(self.engine, tables.instances, id=instance_id)
 
     def attempt_state(self, gang: Gang) -> str:
-        return str(self._one(tables.attempts, gang.attempt_id).state)
+        return str(row_of(self.engine, tables.attempts, id=gang.attempt_id).state)
 
     def job_state(self, gang: Gang) -> str:
-        return str(self._one(tables.jobs, gang.job_id).state)
+        return str(row_of(self.engine, tables.jobs, id=gang.job_id).state)
 
     def events(self, gang: Gang, kind: str) -> int:
-        own = (tables.events.c.job_id == gang.job_id, tables.events.c.kind == kind)
-        with self.engine.connect() as connection:
-            return len(connection.execute(select(tables.events.c.seq).where(*own)).all())
-
-    def _one(self, table: Any, row_id: UUID) -> Any:
-        with self.engine.connect() as connection:
-            return connection.execute(select(table).where(table.c.id == row_id)).one()
+        return len(rows_of(self.engine, tables.events, job_id=gang.job_id, kind=kind))
 
 
 @pytest.fixture

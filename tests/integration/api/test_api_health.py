@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import text
 
 from app.api.serving.health_routes import newest_revision
 from app.storage.schema import tables
@@ -15,17 +14,10 @@ from app.storage.session import migrate
 from app.storage.session.engine import make_engine
 from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import PeopleApi, people_api, settings_for
+from tests.support.api.refusals import assert_refused
 from tests.support.servers.postgres import PostgresForTests
+from tests.support.servers.table_rows import add_row, execute
 from tests.support.sources.source_tree import ROOT
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
-
 
 NO_REDIS = "redis://127.0.0.1:1/0"
 
@@ -50,15 +42,11 @@ def test_a_ready_api_says_so(api: PeopleApi):
 
 
 def test_another_schema_is_not_ready(api: PeopleApi):
-    with api.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    execute(api.engine, "UPDATE alembic_version SET version_num = '0001'")
     try:
         answer = api.client.get("/readyz")
     finally:
-        with api.engine.begin() as connection:
-            connection.execute(
-                text("UPDATE alembic_version SET version_num = :head"), {"head": migrate.head()}
-            )
+        execute(api.engine, "UPDATE alembic_version SET version_num = :head", head=migrate.head())
     assert answer.status_code == 503
     assert "0001" in answer.json()["database"]
     assert httpx.get(f"{api.url}/healthz").status_code == 200
@@ -91,8 +79,7 @@ def test_a_lost_database_is_a_problem_and_comes_back(
         unready = httpx.get(f"{up.url}/readyz", timeout=60)
         connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
         for answer in answers:
-            assert answer.status_code == 503, answer.text
-            assert "try again" in answer.json()["detail"]
+            assert_refused(answer, 503, "try again")
         assert unready.status_code == 503
         wait_until(lambda: up.client.get("/api/v1/jobs").status_code == 200)
         assert len(up.client.get("/api/v1/jobs").json()["items"]) == 1
@@ -102,12 +89,13 @@ def test_a_lost_database_is_a_problem_and_comes_back(
 def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
     for _ in range(2):
         api.submitted()
-    with api.engine.begin() as connection:
-        connection.execute(
-            insert(tables.controller_runs).values(
-                controller="claim_jobs", ran_at=text("'2026-01-01T00:00:00Z'"), worked=1
-            )
-        )
+    add_row(
+        api.engine,
+        tables.controller_runs,
+        controller="claim_jobs",
+        ran_at=text("'2026-01-01T00:00:00Z'"),
+        worked=1,
+    )
     api.client.get("/api/v1/jobs/no-such-job")
     api.client.get("/no/such/route")
     text_of = httpx.get(f"{api.url}/metrics").text

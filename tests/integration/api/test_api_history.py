@@ -1,28 +1,19 @@
 """A job's history over REST: events, attempts, checkpoints, metrics and logs, in parts."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert
 
 from app.domain.wording.event_words import actor_words
 from app.storage.reports.page_read_models import PageReports
 from app.storage.schema import tables
 from tests.support.api.agent_api import Gang, SpeakingAgent
-from tests.support.api.people_api import PeopleApi, make_own_gang, people_api, settings_for
-from tests.support.servers.postgres import PostgresForTests
+from tests.support.api.people_api import PeopleApi, make_own_gang
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import add_rows
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +22,7 @@ def gang(api: PeopleApi) -> Gang:
 
 
 def items(api: PeopleApi, path: str, **query: object) -> list[dict]:
-    answer = api.client.get(f"/api/v1/jobs/{path}", params=query)
-    assert answer.status_code == 200, answer.text
-    found: list[dict] = answer.json()["items"]
-    return found
+    return api.items(f"/jobs/{path}", **query)
 
 
 def test_events_come_in_order_and_in_parts(api: PeopleApi):
@@ -44,7 +32,7 @@ def test_events_come_in_order_and_in_parts(api: PeopleApi):
     whole = items(api, f"{name}/events")
     assert [event["seq"] for event in whole] == [1, 2, 3, 4]
     assert [event["to_state"] for event in whole] == ["queued", "paused", "queued", "cancelled"]
-    first = api.client.get(f"/api/v1/jobs/{name}/events", params={"limit": 3}).json()
+    first = api.get(f"/jobs/{name}/events", limit=3)
     assert first["next"] == "3"
     assert items(api, f"{name}/events", after=first["next"], limit=3) == whole[3:]
 
@@ -63,9 +51,9 @@ def test_a_machine_has_one_name_everywhere(api: PeopleApi):
 
     [attempt] = items(api, "named/attempts")
     assert {one["instance_id"]: one["machine"] for one in attempt["members"]} == names
-    found = api.client.get("/api/v1/jobs/named").json()
+    found = api.get("/jobs/named")
     assert {one["id"]: one["name"] for one in found["machines"]} == names
-    listed = api.client.get("/api/v1/instances", params={"job": "named"}).json()["items"]
+    listed = api.items("/instances", job="named")
     assert {one["id"]: one["name"] for one in listed} == names
     reports = PageReports(api.engine)
     lanes = reports.timeline(gang.job_id, datetime.now(UTC)).lanes
@@ -104,8 +92,7 @@ def test_checkpoints_come_newest_first(api: PeopleApi, gang: Gang):
         }
         for fence, step in ((1, 10), (1, 20), (2, 15))
     ]  # fmt: skip
-    with api.engine.begin() as connection:
-        connection.execute(insert(tables.checkpoints).values(rows))
+    add_rows(api.engine, tables.checkpoints, rows)
     found = items(api, "told/checkpoints")
     assert [(one["fence"], one["step"]) for one in found] == [(2, 15), (1, 20), (1, 10)]
     assert found[0]["metrics"] == {"loss": 0.5}
@@ -117,16 +104,15 @@ def test_metrics_come_in_parts(api: PeopleApi, gang: Gang):
         for fence in (1, 2)
         for step in (0, 5, 10)
     ]
-    with api.engine.begin() as connection:
-        connection.execute(insert(tables.metric_points).values(rows))
+    add_rows(api.engine, tables.metric_points, rows)
     seen, after = [], None
     for _ in range(3):
         query = {"limit": 2, **({"after": after} if after else {})}
-        part = api.client.get("/api/v1/jobs/told/metrics", params=query).json()
+        part = api.get("/jobs/told/metrics", **query)
         seen += [(point["fence"], point["step"]) for point in part["items"]]
         after = part["next"]
     assert seen == [(1, 0), (1, 5), (1, 10), (2, 0), (2, 5), (2, 10)]
-    assert api.client.get("/api/v1/jobs/told/metrics").json()["next"] is None
+    assert api.get("/jobs/told/metrics")["next"] is None
 
 
 @pytest.mark.parametrize(
@@ -208,5 +194,4 @@ def test_a_log_is_followed_to_its_end(api: PeopleApi, written: bytes):
 
 def test_an_unknown_stream_is_named_with_those_there_are(api: PeopleApi, written: bytes):
     answer = api.client.get("/api/v1/jobs/logged/logs", params={"stream": "../../etc/passwd"})
-    assert answer.status_code == 404
-    assert "attempt-1/node-0.log" in answer.json()["detail"]
+    assert_refused(answer, 404, "attempt-1/node-0.log")

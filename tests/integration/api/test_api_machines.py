@@ -4,21 +4,19 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import insert, update
 
 from app.domain.lifecycle.instance import EndedBy
-from app.domain.market.offer import Market, Pool
+from app.domain.market.offer import Hardware, HardwareDocument, Market, Pool
 from app.ports.cloud_provider import MachineState
 from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import POOL
 from tests.support.api.people_api import (
     PeopleApi,
-    make_key,
     make_own_gang,
-    make_project,
     people_api,
     settings_for,
 )
@@ -30,6 +28,7 @@ from tests.support.deployment.scripted_local_cloud import (
     open_local_cloud,
 )
 from tests.support.servers.postgres import PostgresForTests
+from tests.support.servers.table_rows import add_row, change_row
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +52,23 @@ def api(
 
 def machine_of(api: PeopleApi, name: str, **values: object) -> str:
     """The id of the one instance of a new job."""
-    gang = make_own_gang(api, name=name)
-    instances = tables.instances
-    with api.engine.begin() as connection:
-        connection.execute(
-            update(instances)
-            .where(instances.c.id == gang.instance_ids[0])
-            .values({"suspect": False, **values})
-        )
-    return str(gang.instance_ids[0])
+    [instance_id] = make_own_gang(api, name=name).instance_ids
+    change_row(api.engine, tables.instances, instance_id, **{"suspect": False, **values})
+    return str(instance_id)
+
+
+def carrying(gpu: str) -> HardwareDocument:
+    return Hardware(gpu, 1, 80, 12, 85).to_json()
+
+
+def quote(api: PeopleApi, pool: Pool, gpu: str, price: int, on_demand: int, **more: Any) -> None:
+    """A pool and its price."""
+    add_row(
+        api.engine, money_tables.pools, pool=pool, provider=pool.provider,
+        hardware=carrying(gpu), price_microusd_per_hour=price,
+        on_demand_microusd_per_hour=on_demand, price_source="test", billing_speed=1, refusals=0,
+        **{"cloud": "ec2", "quoted_at": datetime.now(UTC), **more},
+    )  # fmt: skip
 
 
 def interrupt(api: PeopleApi, instance_id: str, notice_seconds: object) -> tuple[int, dict]:
@@ -130,12 +137,8 @@ def test_a_bad_notice_is_refused(api: PeopleApi, seconds: object):
 def test_another_projects_machine_cannot_be_taken(api: PeopleApi, cloud: LocalCloudForTests):
     machine = cloud.launch(an_order(token="guarded"))
     instance_id = machine_of(api, "guarded", provider_instance_id=machine)
-    key = make_key(api.engine, make_project(api.engine, "other"))
-    answer = api.client.post(
-        f"/api/v1/instances/{instance_id}/interrupt",
-        json={"notice_seconds": None},
-        headers={"Authorization": f"Bearer {key}"},
-    )
+    path, headers = f"/api/v1/instances/{instance_id}/interrupt", api.as_stranger("other")
+    answer = api.client.post(path, json={"notice_seconds": None}, headers=headers)
     assert answer.status_code == 404
     assert cloud.machine(machine).state is MachineState.RUNNING
 
@@ -143,91 +146,69 @@ def test_another_projects_machine_cannot_be_taken(api: PeopleApi, cloud: LocalCl
 def test_instances_are_listed_with_their_job_and_place(api: PeopleApi):
     live = machine_of(api, "listed")
     ended = machine_of(api, "gone", state="terminated", ended_at=datetime.now(UTC), ended_by="us")
-    found = {row["id"]: row for row in api.client.get("/api/v1/instances").json()["items"]}
+    found = {row["id"]: row for row in api.items("/instances")}
     assert live in found
     assert ended not in found
     row = found[live]
     assert (row["job_name"], row["zone"], row["state"]) == ("listed", "us-west-2a", "launched")
-    query = {"live": False, "job": "gone"}
-    [row] = api.client.get("/api/v1/instances", params=query).json()["items"]
+    [row] = api.items("/instances", live=False, job="gone")
     assert (row["id"], row["ended_by"]) == (ended, "us")
 
 
 def test_offers_come_cheapest_first(api: PeopleApi):
-    rows = [
-        (POOL, "V100", 918_000, 3_060_000),
-        (Pool("local", "us-central1", "us-central1-a", "a3", Market.SPOT), "H100", 500, 1_000),
-    ]
-    with api.engine.begin() as connection:
-        for pool, gpu, price, on_demand in rows:
-            connection.execute(
-                insert(money_tables.pools).values(
-                    pool=pool, provider="local", cloud="ec2", hardware={"gpu_name": gpu},
-                    price_microusd_per_hour=price, on_demand_microusd_per_hour=on_demand,
-                    quoted_at=datetime.now(UTC), price_source="test", billing_speed=1, refusals=0,
-                )
-            )  # fmt: skip
-    found = api.client.get("/api/v1/offers").json()["items"]
+    cheap = Pool("local", "us-central1", "us-central1-a", "a3", Market.SPOT)
+    quote(api, POOL, "V100", 918_000, 3_060_000)
+    quote(api, cheap, "H100", 500, 1_000)
+    found = api.items("/offers")
     assert [one["hardware"]["gpu_name"] for one in found] == ["H100", "V100"]
     assert (found[1]["pool"], found[1]["on_demand_ratio"]) == (POOL.key, pytest.approx(0.3))
-    [only] = api.client.get("/api/v1/offers", params={"gpu": "v100"}).json()["items"]
+    [only] = api.items("/offers", gpu="v100")
     assert (only["region"], only["market"]) == ("us-west-2", "spot")
 
 
 def test_what_clouds_tell_of_pools_is_shown_with_its_age(api: PeopleApi):
     told_at, start = datetime.now(UTC), datetime.now(UTC) - timedelta(days=10)
     pool = Pool("gcp", "us-central1", "us-central1-b", "a2", Market.SPOT)
-    with api.engine.begin() as connection:
-        connection.execute(
-            insert(money_tables.pools).values(
-                pool=pool, provider="gcp", cloud="gce", hardware={"gpu_name": "A100"},
-                price_microusd_per_hour=700, on_demand_microusd_per_hour=1_000,
-                quoted_at=told_at - timedelta(hours=9), price_source="test", billing_speed=1,
-                refusals=0,
-            )
-        )  # fmt: skip
-        connection.execute(
-            insert(money_tables.pool_pasts).values(
-                pool=pool, asked_at=told_at, score=7, scored_at=told_at, source="test",
-                steps=[[start.timestamp(), 600], [start.timestamp() + 86_400, 700]],
-                preemptions=[{"rate": 0.5}, {"rate": 0.25}],
-            )
-        )  # fmt: skip
-    [row] = api.client.get("/api/v1/offers", params={"gpu": "a100"}).json()["items"]
+    quote(api, pool, "A100", 700, 1_000, cloud="gce", quoted_at=told_at - timedelta(hours=9))
+    add_row(
+        api.engine, money_tables.pool_pasts, pool=pool, asked_at=told_at, score=7,
+        scored_at=told_at, source="test", preemptions=[
+            {"from_at": None, "to_at": None, "rate": rate} for rate in (0.5, 0.25)
+        ],
+        steps=[[start.timestamp(), 600], [start.timestamp() + 86_400, 700]],
+    )  # fmt: skip
+    [row] = api.items("/offers", gpu="a100")
     assert (row["placement_score"], row["preemption_rate"]) == (7, 0.25)
     assert row["placement_scored_at"] == row["preemption_rate_at"] is not None
     assert row["is_stale"] is True
     assert row["quote_age_seconds"] // 3600 == 9
-    asked = {"pool": pool.key, "days": 20}
-    [history] = api.client.get("/api/v1/offers/history", params=asked).json()["items"]
+    [history] = api.items("/offers/history", pool=pool.key, days=20)
     assert history["summary"] == {"least": 600, "median": 700, "most": 700}
     assert [step["microusd_per_hour"] for step in history["steps"]] == [600, 700]
     assert [one["rate"] for one in history["preemptions"]] == [0.5, 0.25]
-    asked["days"] = 5
-    [lately] = api.client.get("/api/v1/offers/history", params=asked).json()["items"]
+    [lately] = api.items("/offers/history", pool=pool.key, days=5)
     assert [step["microusd_per_hour"] for step in lately["steps"]] == [700]
     for wrong, status in (("nonsense", 422), ("a/b/c/d/spot", 404)):
         answer = api.client.get("/api/v1/offers/history", params={"pool": wrong})
         assert answer.status_code == status
         assert "lowtide offers -q" in answer.text
-    assert api.client.get("/api/v1/offers/history", params={"gpu": "none"}).json()["items"] == []
+    assert api.items("/offers/history", gpu="none") == []
 
 
 def test_costs_close_over_any_period(api: PeopleApi):
-    answer = api.client.get("/api/v1/costs")
-    assert answer.status_code == 200
-    books = answer.json()["books"]
+    costs = api.get("/costs")
+    books = costs["books"]
     assert books["verdict"] == "nothing_booked"
     assert "nothing to check" in books["sentence"]
-    told = [answer.json()[name] for name in ("difference_microusd", "checked_at")]
+    told = [costs[name] for name in ("difference_microusd", "checked_at")]
     assert told == [books["difference_microusd"], books["checked_at"]] == [0, None]
-    assert answer.json()["rows"][-1]["key"] == "unallocated"
+    assert costs["rows"][-1]["key"] == "unallocated"
     table = api.client.get("/api/v1/costs", params={"format": "csv", "by": "gpu"})
     assert table.headers["content-type"].startswith("text/csv")
     assert table.text.startswith("day,job,project,labels,")
     assert len(table.text.splitlines()) == 1, "nothing was booked, and the header is there"
     name = api.submitted()["name"]
-    cost = api.client.get(f"/api/v1/jobs/{name}/cost", params={"reconcile": True}).json()
+    cost = api.get(f"/jobs/{name}/cost", reconcile=True)
     assert (cost["name"], cost["statement"]["total_microusd"]) == (name, 0)
     assert cost.keys() >= {"budget", "project_budget"}
     assert cost["statement"].keys() >= {"net_saved_ratio", "rate_saved_ratio", "useful_seconds"}
@@ -254,6 +235,6 @@ def test_a_bad_period_is_refused(api: PeopleApi, query: dict, field: str | None)
 
 def test_the_books_are_verified(api: PeopleApi):
     name = api.submitted()["name"]
-    found = api.client.get("/api/v1/costs/verify", params={"job": name}).json()
+    found = api.get("/costs/verify", job=name)
     assert (found["closed"], found["machines"], found["differences"]) == (True, 0, [])
     assert datetime.fromisoformat(found["verified_at"]).tzinfo is not None

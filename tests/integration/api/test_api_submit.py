@@ -1,14 +1,12 @@
 """Submitting over REST: one job per key, names, every bad input, and nothing half-written."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import select
 
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.placement.placement import capacity_key
@@ -16,25 +14,17 @@ from app.domain.spec.job_spec import parse_spec
 from app.orchestration.queue import submit_job as verb
 from app.orchestration.queue.submit_job import submit_job
 from app.storage.schema import tables
-from tests.support.api.people_api import SPEC, PeopleApi, people_api, settings_for
-from tests.support.servers.postgres import PostgresForTests
+from tests.support.api.people_api import SPEC, PeopleApi
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import row_of
 
 JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}
 
 
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
-
-
-def row_of(api: PeopleApi, job_id: str) -> dict:
-    with api.engine.connect() as connection:
-        statement = select(tables.jobs).where(tables.jobs.c.id == job_id)
-        return dict(connection.execute(statement).mappings().one())
+def job_row(api: PeopleApi, job_id: str) -> dict:
+    found: dict = row_of(api.engine, tables.jobs, id=job_id)._asdict()
+    return found
 
 
 def test_a_submission_stores_the_job_its_budget_and_its_first_event(api: PeopleApi):
@@ -44,7 +34,7 @@ def test_a_submission_stores_the_job_its_budget_and_its_first_event(api: PeopleA
     }  # fmt: skip
     answer = api.submit(spec)
     assert answer.status_code == 201
-    job = row_of(api, answer.json()["id"])
+    job = job_row(api, answer.json()["id"])
     assert answer.headers["location"] == f"/api/v1/jobs/{job['id']}"
     submitted_at: datetime = job["submitted_at"]
     assert job["state"] == "queued"
@@ -55,11 +45,8 @@ def test_a_submission_stores_the_job_its_budget_and_its_first_event(api: PeopleA
     assert (job["total_steps"], job["market_mode"], job["next_fence"]) == (100, "on_demand", 1)
     assert job["capacity_key"] == capacity_key(parse_spec(spec))
     assert parse_spec(job["spec"]) == parse_spec(spec)
-    with api.engine.connect() as connection:
-        budgets = tables.budgets
-        own = connection.execute(select(budgets).where(budgets.c.id == job["budget_id"])).one()
-        events = tables.events
-        [event] = connection.execute(select(events).where(events.c.job_id == job["id"]))
+    own = row_of(api.engine, tables.budgets, id=job["budget_id"])
+    event = row_of(api.engine, tables.events, job_id=job["id"])
     assert (own.job_id, own.cap_microusd, own.spent_microusd) == (job["id"], 25_000_000, 0)
     assert (event.seq, event.actor, event.kind) == (1, "person:ada", "submitted")
     assert (job["event_seq"], event.to_state, event.at) == (1, "queued", submitted_at)
@@ -70,7 +57,7 @@ def test_yaml_and_json_say_the_same(api: PeopleApi):
     answer = api.client.post("/api/v1/jobs", content=text, headers=YAML)
     assert answer.status_code == 201
     twin = api.submit({**SPEC, "name": "from-json"}).json()["id"]
-    first, second = row_of(api, answer.json()["id"])["spec"], row_of(api, twin)["spec"]
+    first, second = job_row(api, answer.json()["id"])["spec"], job_row(api, twin)["spec"]
     assert {**first, "name": 0} == {**second, "name": 0}
 
 
@@ -82,8 +69,7 @@ def test_one_key_makes_one_job(api: PeopleApi):
     assert {**again.json(), "created": True} == first.json()
     assert api.count(tables.budgets) == before + 1
     other = api.submit({**SPEC, "deadline": "8h"}, Idempotency_Key="k-1")
-    assert other.status_code == 409
-    assert first.json()["name"] in other.json()["detail"]
+    assert_refused(other, 409, first.json()["name"])
     assert api.count(tables.budgets) == before + 1
 
 
@@ -112,18 +98,14 @@ def test_a_repetition_is_fine_where_the_first_was(api: PeopleApi, tmp_path: Path
 def test_a_bad_key_is_refused(api: PeopleApi, key: str):
     headers = [(b"Idempotency-Key", key.encode("latin-1")), (b"Content-Type", b"application/json")]
     answer = api.client.post("/api/v1/jobs", content=json.dumps(SPEC), headers=headers)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["field"] == "Idempotency-Key"
+    assert_refused(answer, 422, field="Idempotency-Key")
 
 
 def test_a_taken_name_is_refused_with_the_next_free_one(api: PeopleApi):
     api.submitted(name="taken")
     api.submitted(name="taken-2")
     before = [api.count(table) for table in (tables.jobs, tables.budgets, tables.events)]
-    answer = api.submit({**SPEC, "name": "taken"})
-    assert answer.status_code == 409
-    assert "'taken-3' is free" in answer.json()["detail"]
-    assert answer.json()["errors"][0]["field"] == "name"
+    assert_refused(api.submit({**SPEC, "name": "taken"}), 409, "'taken-3' is free", field="name")
     assert [api.count(t) for t in (tables.jobs, tables.budgets, tables.events)] == before
 
 
@@ -142,8 +124,8 @@ def test_the_verb_for_simulations_stores_the_same(api: PeopleApi):
     with runtime.begin() as uow:
         again = submit_job(uow, runtime, api.project_id, spec, actor, "verb-key")
     assert (done.created, again.created, again.job_id) == (True, False, done.job_id)
-    twin = row_of(api, api.submitted(name="by-route")["id"])
-    stored = row_of(api, str(done.job_id))
+    twin = job_row(api, api.submitted(name="by-route")["id"])
+    stored = job_row(api, str(done.job_id))
     same = set(twin) - {
         "id", "name", "budget_id", "spec", "spec_digest", "submitted_at", "updated_at",
         "queue_rank_at", "idempotency_key", "idempotency_digest",
@@ -178,10 +160,7 @@ BAD_BODIES = {
 def test_a_bad_body_gets_a_sentence_and_leaves_nothing(api: PeopleApi, case: str):
     headers, body, status, words = BAD_BODIES[case]
     before = api.count(tables.budgets)
-    answer = api.client.post("/api/v1/jobs", content=body, headers=headers)
-    assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert words in answer.json()["detail"]
+    assert_refused(api.client.post("/api/v1/jobs", content=body, headers=headers), status, words)
     assert api.count(tables.budgets) == before
 
 

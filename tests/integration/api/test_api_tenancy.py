@@ -7,17 +7,18 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import text
 
 from tests.support.api.people_api import (
     SPEC,
     PeopleApi,
+    bearer,
     make_key,
     make_project,
     people_api,
     settings_for,
 )
 from tests.support.servers.postgres import PostgresForTests
+from tests.support.servers.table_rows import execute
 
 
 @pytest.fixture(scope="module")
@@ -34,18 +35,14 @@ def api(postgres: PostgresForTests, valkey_url: str, folder: Path) -> Iterator[P
 
 
 def verified(api: PeopleApi, key: str) -> dict:
-    headers = {"Authorization": f"Bearer {key}"}
-    answer = httpx.get(f"{api.url}/api/v1/costs/verify", headers=headers, timeout=20)
+    answer = httpx.get(f"{api.url}/api/v1/costs/verify", headers=bearer(key), timeout=20)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
 def test_a_key_sees_the_books_of_its_project_and_an_admin_key_all(api: PeopleApi):
     job = api.submitted(name="own")
-    with api.engine.begin() as connection:
-        connection.execute(
-            text("UPDATE budgets SET spent_microusd = 7 WHERE job_id = :id"), {"id": job["id"]}
-        )
+    execute(api.engine, "UPDATE budgets SET spent_microusd = 7 WHERE job_id = :id", id=job["id"])
     other = make_project(api.engine, "other")
     stranger = make_key(api.engine, other)
     admin = make_key(api.engine, other, "root", is_admin=True)
@@ -58,10 +55,8 @@ def test_a_key_sees_the_books_of_its_project_and_an_admin_key_all(api: PeopleApi
 
 def test_another_projects_job_is_not_verified(api: PeopleApi):
     api.submitted(name="hidden")
-    stranger = make_key(api.engine, make_project(api.engine, "third"))
-    headers = {"Authorization": f"Bearer {stranger}"}
-    answer = httpx.get(f"{api.url}/api/v1/costs/verify?job=hidden", headers=headers, timeout=20)
-    assert answer.status_code == 404
+    path = f"{api.url}/api/v1/costs/verify?job=hidden"
+    assert httpx.get(path, headers=api.as_stranger("third"), timeout=20).status_code == 404
 
 
 def test_a_checkpoint_folder_must_lie_where_the_deployment_allows(api: PeopleApi, folder: Path):

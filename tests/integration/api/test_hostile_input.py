@@ -23,12 +23,11 @@ import httpx
 import pytest
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.api.fleet.cost_table import _safe
+from app.api.fleet.costs import _safe
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from tests.support.api.agent_api import SpeakingAgent, wait_until
-from tests.support.api.people_api import PeopleApi, make_own_gang, people_api, settings_for
-from tests.support.servers.postgres import PostgresForTests
+from tests.support.api.people_api import PeopleApi, make_own_gang
 from trainer.agent.machine.control_plane_client import ControlPlaneClient
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
@@ -41,14 +40,6 @@ from trainer.protocol.agent_report import (
 _numbers = itertools.count()
 PAGES = ("", "/attempts", "/events", "/checkpoints", "/metrics", "/logs", "/cost")
 HUGE = 2**62 - 1
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +58,7 @@ def training(api: PeopleApi, **spec: Any) -> tuple[SpeakingAgent, str]:
     name = f"hostile-{next(_numbers)}"
     agent = SpeakingAgent(api, make_own_gang(api, name=name, **spec))  # type: ignore[arg-type]
     assert agent.register().status_code == 200
-    prepared = agent.fact(FactKind.PREPARED, master_port=20_000)
-    assert agent.report(fence=1, facts=[prepared]).status_code == 200
-    started = [agent.fact(FactKind.TRAINER_STARTED)]
-    assert agent.report(fence=1, phase="train", facts=started).status_code == 200
+    agent.begin_training()
     return agent, name
 
 
@@ -102,28 +90,36 @@ def assert_can_be_looked_at(api: PeopleApi, browser: httpx.Client, name: str) ->
 # --- machines that report nonsense --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "data"),
-    [
-        (FactKind.PHASE, {"phase": "dreaming"}),
-        (FactKind.PHASE, {"phase": ["train"], "step": -HUGE}),
-        (FactKind.NOTICE, {"seconds_left": 1e308, "source": "<script>", "notice_id": {}}),
-        (FactKind.PREPARED, {"parent": {"fence": HUGE, "step": HUGE}, "master_port": HUGE}),
-        (FactKind.PREPARATION_FAILED, {"stage": [], "message": "x" * 100_000}),
-        (FactKind.CHECKPOINT, {"step": HUGE, "digest": None, "size_bytes": HUGE, "parent": "x"}),
-        (FactKind.CHECKPOINT, {"step": 6, "digest": "d", "parent": {"fence": HUGE, "step": -1}}),
-        (FactKind.CHECKPOINT, {"step": 7, "digest": "d", "metrics": {"loss": 1e30, "": 2}}),
-        (FactKind.TRAINER_ENDED, {"outcome": "exploded", "exit_code": HUGE}),
-        (FactKind.TRAINER_ENDED, {"outcome": {}, "exit_code": "1", "error": "none"}),
-        (FactKind.TRAINER_ENDED, {"outcome": "failed", "error": {"failed_uptime_ms": -HUGE}}),
-        (FactKind.STALLED, {"step": "x"}),
-        (FactKind.FENCED_OFF, {"by_fence": HUGE}),
-        (FactKind.GPU_FAULT, {"message": {"a": ["b"]}}),
-        (FactKind.METRICS, {"points": [{"step": 1, "loss": 1e30}, {"step": []}, 5, None]}),
-        (FactKind.LEAVING, {"reason": HUGE}),
-    ],
-    ids=lambda value: str(value)[:50],
-)
+NONSENSE = [
+    (FactKind.PHASE, {"phase": "dreaming"}),
+    (FactKind.PHASE, {"phase": ["train"], "step": -HUGE}),
+    (FactKind.NOTICE, {"seconds_left": 1e308, "source": "<script>", "notice_id": {}}),
+    (FactKind.PREPARED, {"parent": {"fence": HUGE, "step": HUGE}, "master_port": HUGE}),
+    (FactKind.PREPARATION_FAILED, {"stage": [], "message": "x" * 100_000}),
+    (FactKind.CHECKPOINT, {"step": HUGE, "digest": None, "size_bytes": HUGE, "parent": "x"}),
+    (FactKind.CHECKPOINT, {"step": 6, "digest": "d", "parent": {"fence": HUGE, "step": -1}}),
+    (FactKind.CHECKPOINT, {"step": 7, "digest": "d", "metrics": {"loss": 1e30, "": 2}}),
+    (FactKind.TRAINER_ENDED, {"outcome": "exploded", "exit_code": HUGE}),
+    (FactKind.TRAINER_ENDED, {"outcome": {}, "exit_code": "1", "error": "none"}),
+    (FactKind.TRAINER_ENDED, {"outcome": "failed", "error": {"failed_uptime_ms": -HUGE}}),
+    (FactKind.STALLED, {"step": "x"}),
+    (FactKind.FENCED_OFF, {"by_fence": HUGE}),
+    (FactKind.GPU_FAULT, {"message": {"a": ["b"]}}),
+    (FactKind.METRICS, {"points": [{"step": 1, "loss": 1e30}, {"step": []}, 5, None]}),
+    (FactKind.LEAVING, {"reason": HUGE}),
+    (FactKind.REBALANCE, {"source": []}),
+    (FactKind.TRAINER_STARTED, {"of": HUGE}),
+    (FactKind.COMPLETION, {"step": "x", "digest": {}}),
+    (FactKind.OUTPUTS, {"files": -HUGE, "size_bytes": "x", "addresses": HUGE}),
+    (FactKind.UNKNOWN, {"message": "of a newer agent"}),
+]
+
+
+def test_every_kind_of_fact_is_tried_with_nonsense():
+    assert {kind for kind, _ in NONSENSE} == set(FactKind)
+
+
+@pytest.mark.parametrize(("kind", "data"), NONSENSE, ids=lambda value: str(value)[:50])
 def test_a_fact_that_makes_no_sense_harms_no_view(
     api: PeopleApi, browser: httpx.Client, kind: FactKind, data: dict[str, Any]
 ):

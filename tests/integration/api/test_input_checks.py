@@ -24,21 +24,12 @@ from tests.support.api.people_api import (
     PeopleApi,
     make_key,
     make_project,
-    people_api,
-    settings_for,
 )
+from tests.support.api.refusals import assert_refused
 from tests.support.servers.postgres import PostgresForTests
 
 YAML = {"Content-Type": "application/yaml"}
 GOOD = b"trainer: {model: mlp, data: digits, steps: 100}\n"
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
 
 
 @pytest.fixture
@@ -115,8 +106,7 @@ def test_while_a_spec_is_parsed_others_are_served_and_a_full_queue_says_so(api: 
         finally:
             os.kill(pid, signal.SIGCONT)
         assert [one.result().status_code for one in waiting] == [201] * 33
-    assert refused.status_code == 503
-    assert refused.headers["content-type"] == "application/problem+json"
+    assert_refused(refused, 503)
     assert int(refused.headers["retry-after"]) >= 1
     assert "Too many job specs" in refused.json()["detail"]
 
@@ -167,11 +157,7 @@ def put(api: PeopleApi, content: bytes) -> httpx.Response:
 def test_an_archive_over_a_limit_is_refused_by_name(
     api: PeopleApi, made: Callable[[], bytes], words: str
 ):
-    answer = put(api, made())
-    assert answer.status_code == 422
-    assert words in answer.json()["detail"]
-    assert ".gitignore" in answer.json()["detail"]
-    assert answer.json()["errors"][0]["field"] == "workdir"
+    assert_refused(put(api, made()), 422, words, ".gitignore", field="workdir")
 
 
 def test_a_check_is_killed_when_its_time_is_over():

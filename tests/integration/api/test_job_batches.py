@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
@@ -17,24 +16,13 @@ from app.storage.schema import tables
 from tests.support.api.people_api import (
     SPEC,
     PeopleApi,
-    make_key,
     make_own_gang,
-    make_project,
-    people_api,
-    settings_for,
 )
-from tests.support.servers.postgres import PostgresForTests
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import change_rows, fetch
 
 PART = 60
 _numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api(settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))) as up:
-        yield up
 
 
 def names_of(api: PeopleApi, count: int, **spec: Any) -> list[str]:
@@ -55,14 +43,13 @@ def batch(api: PeopleApi, **body: Any) -> dict[str, Any]:
 def rows(api: PeopleApi, names: list[str]) -> list[Any]:
     jobs = tables.jobs.c
     wanted = select(jobs.name, jobs.state, jobs.version, jobs.event_seq, text("xmin"))
-    with api.engine.connect() as connection:
-        return list(connection.execute(wanted.where(jobs.name.in_(names)).order_by(jobs.name)))
+    return fetch(api.engine, wanted.where(jobs.name.in_(names)).order_by(jobs.name))
 
 
 def test_each_job_of_a_list_is_told_of(api: PeopleApi):
     first, second, third = names_of(api, 3)
     api.client.post(f"/api/v1/jobs/{third}/cancel", json={})
-    by_id = api.client.get(f"/api/v1/jobs/{second}").json()["id"]
+    by_id = api.get(f"/jobs/{second}")["id"]
     found = batch(api, ids=[first, by_id, third, "nobody", first])
     assert [
         (one["named"], one["name"], one["outcome"], one["state"]) for one in found["items"]
@@ -74,7 +61,7 @@ def test_each_job_of_a_list_is_told_of(api: PeopleApi):
     ]
     assert found["counts"] == {"done": 2, "unchanged": 1, "not_found": 1}
     assert found["next"] is None
-    [*_, last] = api.client.get(f"/api/v1/jobs/{first}/events").json()["items"]
+    [*_, last] = api.items(f"/jobs/{first}/events")
     assert (last["kind"], last["actor"]) == ("stopped_for_user", "person:ada")
     assert last["message"] == "Cancelled by ada."
 
@@ -172,10 +159,8 @@ def test_what_runs_saves_first_unless_now(api: PeopleApi):
 
 def test_an_ended_job_is_refused_by_its_state(api: PeopleApi):
     [name] = names_of(api, 1)
-    jobs = tables.jobs
-    with api.engine.begin() as connection:
-        ended = jobs.update().where(jobs.c.name == name)
-        connection.execute(ended.values(state="succeeded", ended_at=datetime.now(UTC)))
+    ended = {"state": "succeeded", "ended_at": datetime.now(UTC)}
+    change_rows(api.engine, tables.jobs, tables.jobs.c.name == name, **ended)
     [item] = batch(api, ids=[name])["items"]
     assert (item["outcome"], item["state"]) == ("refused", "succeeded")
     assert item["detail"] == "This job has already succeeded: there is nothing to cancel."
@@ -188,11 +173,8 @@ def test_a_filter_finds_part_after_part_and_only_ones_own(
     count = PART + 3
     mine = names_of(api, count, labels={"sweep": "a"})
     other = names_of(api, 1, labels={"sweep": "b"})
-    stranger = make_key(api.engine, make_project(api.engine, "strangers"))
-    headers = {"Authorization": f"Bearer {stranger}"}
-    theirs = httpx.post(
-        f"{api.url}/api/v1/jobs", json={**SPEC, "labels": {"sweep": "a"}}, headers=headers
-    )
+    headers, spec = api.as_stranger("strangers"), {**SPEC, "labels": {"sweep": "a"}}
+    theirs = httpx.post(f"{api.url}/api/v1/jobs", json=spec, headers=headers)
     assert theirs.status_code == 201
     wanted = {"state": "queued", "labels": {"sweep": "a"}}
     first = batch(api, filter=wanted)
@@ -234,8 +216,7 @@ def test_a_filter_finds_part_after_part_and_only_ones_own(
 )
 def test_a_batch_that_makes_no_sense_is_refused(api: PeopleApi, body: dict[str, Any], words: str):
     answer = api.client.post("/api/v1/jobs/batch", json={"action": "cancel", **body})
-    assert answer.status_code == 422, answer.text
-    assert words in answer.json()["detail"]
+    assert_refused(answer, 422, words)
 
 
 def test_it_is_described(api: PeopleApi):

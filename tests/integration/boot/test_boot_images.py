@@ -13,7 +13,6 @@ import io
 import socket
 import sys
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from tests.support.api.agent_api import (
 )
 from tests.support.boot.dressed_machine import DressedMachine, dressed_machine
 from tests.support.boot.image_notes import NOTES, dress, notes_of
+from tests.support.servers.http_server import http_server
 
 DLAMI = NOTES["base-oss-nvidia-driver-gpu-ubuntu-24.04"]
 DLVM = NOTES["common-cu129-ubuntu-2404-nvidia-580"]
@@ -53,15 +53,8 @@ def file_server(folder: Path) -> Iterator[str]:
         def log_message(self, *given: Any) -> None:
             """Nothing."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with http_server(Quiet) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, select
 
 from app.adapters.agent_package import agent_package
 from app.adapters.providers.boot_script import render
@@ -38,6 +38,7 @@ from tests.support.boot.booted_machine import (
     machine_variables,
 )
 from tests.support.deployment.scripted_local_cloud import open_local_cloud
+from tests.support.servers.table_rows import change_rows, row_of, rows_of
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def runtime(engine: Engine, tmp_path: Path) -> Runtime:
 
 
 @pytest.fixture
-def api(runtime: Runtime) -> Iterator[ServedApi]:
-    with served(runtime) as running:
+def api(engine: Engine, runtime: Runtime) -> Iterator[ServedApi]:
+    with served(engine, runtime) as running:
         running.app.include_router(wheel_router)
         yield running
 
@@ -62,15 +63,12 @@ def _provider_id(gang: Gang) -> str:
 
 
 def _instance(engine: Engine, gang: Gang) -> Any:
-    with engine.connect() as connection:
-        own = tables.instances.c.id == gang.instance_ids[0]
-        return connection.execute(select(tables.instances).where(own)).one()
+    return row_of(engine, tables.instances, id=gang.instance_ids[0])
 
 
 def _boot_failures(engine: Engine, gang: Gang) -> list[str]:
-    with engine.connect() as connection:
-        own = (tables.events.c.job_id == gang.job_id, tables.events.c.kind == "boot_failed")
-        return list(connection.execute(select(tables.events.c.message).where(*own)).scalars())
+    told = rows_of(engine, tables.events, job_id=gang.job_id, kind="boot_failed")
+    return [event.message for event in told]
 
 
 def _failed(machine: BootedMachine) -> str:
@@ -95,21 +93,21 @@ def _await_registration(engine: Engine, gang: Gang, machine: BootedMachine) -> N
     ("shell", "cloud"), [("dash", "ec2"), pytest.param("bash", "gce", marks=pytest.mark.full)]
 )
 def test_a_machine_boots_to_a_registered_agent(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path, shell: str, cloud: str
+    api: ServedApi, gang: Gang, tmp_path: Path, shell: str, cloud: str
 ):
     root = tmp_path / "machine"
     variables = machine_variables(root, api.url, gang.token)
     with booting(shell, root, variables, _provider_id(gang), cloud) as machine:
-        _await_registration(engine, gang, machine)
+        _await_registration(api.engine, gang, machine)
         # It runs what the control plane gave it, on what the image brought.
         (agent,) = (root / "opt/lowtide/venv").glob("lib/*/site-packages/trainer/agent/main.py")
         assert agent.read_bytes()
         assert f"installed {agent_package().filename}" in machine.output()
-        assert _instance(engine, gang).private_address == "127.0.0.1"
+        assert _instance(api.engine, gang).private_address == "127.0.0.1"
         assert (root / "opt/lowtide/boot.sh").stat().st_mode & 0o077 == 0
         machine.process.terminate()
         assert machine.wait() == 0, machine.output()
-    assert _boot_failures(engine, gang) == []
+    assert _boot_failures(api.engine, gang) == []
     assert not machine.powered_off
 
 
@@ -123,9 +121,7 @@ def _units(root: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.full
-def test_under_systemd_agent_and_timer_are_units(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
-):
+def test_under_systemd_agent_and_timer_are_units(api: ServedApi, gang: Gang, tmp_path: Path):
     root = tmp_path / "machine"
     (root / "run/systemd/system").mkdir(parents=True)
     fake_command(root, "systemctl", f'echo "$*" >> {root}/calls')
@@ -149,11 +145,11 @@ def test_under_systemd_agent_and_timer_are_units(
     assert (root / "calls").read_text().splitlines() == calls
     # What systemd would start is an agent that registers.
     with booting("dash", root, variables, _provider_id(gang), stage="agent") as machine:
-        _await_registration(engine, gang, machine)
+        _await_registration(api.engine, gang, machine)
 
 
 def test_a_machine_of_the_local_cloud_boots_by_the_script(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
+    api: ServedApi, gang: Gang, tmp_path: Path
 ):
     """Launched by a provider, with the variables that it gives, to a registered agent."""
     root = tmp_path / "machine"
@@ -173,11 +169,8 @@ def test_a_machine_of_the_local_cloud_boots_by_the_script(
     with open_local_cloud(agent_command=("/bin/sh", str(script))) as cloud:
         machine_id = cloud.launch()
         own = tables.instances.c.id == gang.instance_ids[0]
-        with engine.begin() as connection:
-            connection.execute(
-                update(tables.instances).where(own).values(provider_instance_id=machine_id)
-            )
-        wait_until(lambda: _instance(engine, gang).registered_at is not None, seconds=60)
+        change_rows(api.engine, tables.instances, own, provider_instance_id=machine_id)
+        wait_until(lambda: _instance(api.engine, gang).registered_at is not None, seconds=60)
         # Agent and packages are the machine's own: nothing comes from this checkout.
         (folder,) = (root / "opt/lowtide/venv").glob("lib/*/site-packages")
         assert (folder / "trainer/agent/main.py").is_file()
@@ -186,7 +179,7 @@ def test_a_machine_of_the_local_cloud_boots_by_the_script(
 
 
 def test_an_agent_that_is_not_the_expected_one_is_not_installed(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
+    api: ServedApi, gang: Gang, tmp_path: Path
 ):
     root = tmp_path / "machine"
     variables = machine_variables(root, api.url, gang.token, LOWTIDE_WHEEL_SHA256="0" * 64)
@@ -194,7 +187,7 @@ def test_an_agent_that_is_not_the_expected_one_is_not_installed(
         line = _failed(machine)
     assert f"has the SHA-256 {agent_package().sha256}, not {'0' * 64}" in line
     assert not (root / "opt/lowtide/venv").exists()
-    (told,) = _boot_failures(engine, gang)
+    (told,) = _boot_failures(api.engine, gang)
     assert "has the SHA-256" in told
 
 
@@ -211,14 +204,14 @@ def test_a_control_plane_that_cannot_be_reached(engine: Engine, gang: Gang, tmp_
 
 
 @pytest.mark.full
-def test_a_token_used_twice(api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path):
+def test_a_token_used_twice(api: ServedApi, gang: Gang, tmp_path: Path):
     assert SpeakingAgent(api, gang).register().status_code == 200
     root = tmp_path / "machine"
     variables = machine_variables(root, api.url, gang.token)
     with booting("bash", root, variables, _provider_id(gang)) as machine:
         line = _failed(machine)
     assert "registration refused with 409" in line
-    (told,) = _boot_failures(engine, gang)
+    (told,) = _boot_failures(api.engine, gang)
     assert "registration refused with 409" in told
 
 
@@ -247,7 +240,7 @@ def test_failures_are_counted_to_a_bound_and_a_refusal_is_none(tmp_path: Path):
 
 @pytest.mark.full
 def test_an_agent_that_fails_again_and_again_gives_the_machine_back(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
+    api: ServedApi, gang: Gang, tmp_path: Path
 ):
     root = tmp_path / "machine"
     more = {"PYTHONPATH": failing_agent(tmp_path), "LOWTIDE_BOOT_PAUSE_SECONDS": "0"}
@@ -258,15 +251,15 @@ def test_an_agent_that_fails_again_and_again_gives_the_machine_back(
     expected = [f"lowtide: the agent failed with 70, {count} in a row" for count in range(1, 7)]
     assert said == expected, machine.output()
     assert machine.powered_off
-    assert _boot_failures(engine, gang) == [], "a failure of the agent is none of the boot"
-    assert _instance(engine, gang).state == "terminating"
+    assert _boot_failures(api.engine, gang) == [], "a failure of the agent is none of the boot"
+    assert _instance(api.engine, gang).state == "terminating"
 
 
 @pytest.mark.parametrize(
     ("listed", "found"), [("echo 'GPU 0: NVIDIA A10G (UUID: GPU-1)'", 1), ("exit 9", 0)]
 )
 def test_an_image_without_its_gpus(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path, listed: str, found: int
+    api: ServedApi, gang: Gang, tmp_path: Path, listed: str, found: int
 ):
     root = tmp_path / "machine"
     # Two GPUs on the bus, an NVSwitch, and a network card.
@@ -281,7 +274,7 @@ def test_an_image_without_its_gpus(
     with booting("dash", root, variables, _provider_id(gang)) as machine:
         line = _failed(machine)
     assert f"only {found} of 2 GPUs answer nvidia-smi" in line
-    (told,) = _boot_failures(engine, gang)
+    (told,) = _boot_failures(api.engine, gang)
     assert "use an image with the NVIDIA driver" in told
 
 
@@ -304,7 +297,7 @@ _DISKS = {
 @pytest.mark.parametrize("cloud", ["ec2", "gce"])
 @pytest.mark.parametrize("count", [1, 2])
 def test_local_disks_become_the_scratch_folder(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path, cloud: str, count: int
+    api: ServedApi, gang: Gang, tmp_path: Path, cloud: str, count: int
 ):
     root = tmp_path / "machine"
     folder = root / "dev/disk/by-id"
@@ -331,19 +324,17 @@ def test_local_disks_become_the_scratch_folder(
     assert calls[1] == f"mount -o noatime {device} scratch"
     assert len(calls) == 2
     assert (root / "scratch/lowtide/agent").stat().st_mode & 0o077 == 0
-    (told,) = _boot_failures(engine, gang)
+    (told,) = _boot_failures(api.engine, gang)
     assert "no Python 3.11" in told
 
 
 @pytest.mark.full
-def test_a_machine_for_containers_has_docker(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path
-):
+def test_a_machine_for_containers_has_docker(api: ServedApi, gang: Gang, tmp_path: Path):
     root = tmp_path / "machine"
     fake_command(root, "docker", f'echo "$*" >> {root}/docker-calls')
     variables = machine_variables(root, api.url, gang.token, LOWTIDE_CONTAINERS="1")
     with booting("dash", root, variables, _provider_id(gang)) as machine:
-        _await_registration(engine, gang, machine)
+        _await_registration(api.engine, gang, machine)
     # The agent is the machine's own: it pulls the job's image when it is told of it.
     assert (root / "docker-calls").read_text().splitlines() == ["info"]
     assert (root / "opt/lowtide/venv").is_dir()
@@ -357,7 +348,7 @@ def test_a_machine_for_containers_has_docker(
     ],
 )
 def test_a_machine_that_cannot_run_containers(
-    api: ServedApi, engine: Engine, gang: Gang, tmp_path: Path, docker: str, gpus: str, told: str
+    api: ServedApi, gang: Gang, tmp_path: Path, docker: str, gpus: str, told: str
 ):
     root = tmp_path / "machine"
     fake_command(root, "docker", docker)
@@ -373,7 +364,7 @@ def test_a_machine_that_cannot_run_containers(
     with booting("dash", root, variables, _provider_id(gang)) as machine:
         line = _failed(machine)
     assert told in line
-    (failure,) = _boot_failures(engine, gang)
+    (failure,) = _boot_failures(api.engine, gang)
     assert told in failure
 
 
@@ -414,7 +405,7 @@ def test_the_dead_man_timer_obeys_the_agents_file(
     assert (tmp_path / "is-off").exists() is off
 
 
-def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, engine: Engine, gang: Gang):
+def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, gang: Gang):
     url = f"{api.url}/agent/v1/boot-failures"
     told = {"launch_token": "unknown", "message": "x"}
     assert api.client.post(url, json=told).status_code == 401
@@ -424,31 +415,27 @@ def test_only_a_known_token_may_tell_of_a_failure(api: ServedApi, engine: Engine
     known = {"launch_token": gang.token, "message": "a\x00b\n" + "c" * 2_000, "machine": "m"}
     assert api.client.post(url, json=known).status_code == 204
     assert api.client.post(url, json={**known, "warning": True}).status_code == 204
-    (message,) = _boot_failures(engine, gang)
+    (message,) = _boot_failures(api.engine, gang)
     assert message.startswith("A machine of local could not start its agent: a b c")
     assert len(message) < 1_100
 
 
-def test_a_token_whose_time_is_over_tells_of_nothing(api: ServedApi, engine: Engine, gang: Gang):
+def test_a_token_whose_time_is_over_tells_of_nothing(api: ServedApi, gang: Gang):
     """Nor is a machine's name longer in the history than the bound."""
     url = f"{api.url}/agent/v1/boot-failures"
     told = {"launch_token": gang.token, "message": "x", "machine": "m" * 150}
     assert api.client.post(url, json=told).status_code == 204
     launches, events = tables.launches, tables.events
-    with engine.begin() as connection:
-        own = launches.update().where(launches.c.job_id == gang.job_id)
-        connection.execute(own.values(token_expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    change_rows(api.engine, launches, launches.c.job_id == gang.job_id, token_expires_at=past)
     assert api.client.post(url, json=told).status_code == 401
-    assert len(_boot_failures(engine, gang)) == 1
-    with engine.connect() as connection:
-        actors = select(events.c.actor).where(events.c.kind == "boot_failed")
-        assert connection.scalars(actors).all() == [f"agent:{'m' * 100}"]
+    assert len(_boot_failures(api.engine, gang)) == 1
+    [failure] = rows_of(api.engine, events, kind="boot_failed")
+    assert failure.actor == f"agent:{'m' * 100}"
 
 
-def test_a_launch_may_tell_of_its_boots_a_few_times_only(
-    api: ServedApi, engine: Engine, runtime: Runtime
-):
-    gang = make_gang(engine, runtime, nodes=2)
+def test_a_launch_may_tell_of_its_boots_a_few_times_only(api: ServedApi):
+    gang = api.gang(nodes=2)
     url = f"{api.url}/agent/v1/boot-failures"
     told = {"launch_token": gang.token, "message": "again", "machine": "m"}
     most = REPORTS_PER_MACHINE * len(gang.instance_ids)
@@ -456,7 +443,7 @@ def test_a_launch_may_tell_of_its_boots_a_few_times_only(
         warned = ({**told, "warning": number % 2 == 0} for number in range(most + 20))
         answers = list(posting.map(lambda body: api.client.post(url, json=body), warned))
     assert Counter(answer.status_code for answer in answers) == {204: most, 429: 20}
-    with engine.connect() as connection:
+    with api.engine.connect() as connection:
         kinds = tables.events.c.kind.in_(("boot_failed", "boot_warned"))
         lines = connection.scalars(
             select(tables.events.c.seq).where(tables.events.c.job_id == gang.job_id, kinds)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
 import io
 import os
 import shlex
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pip as pip_package
 import pytest
@@ -24,6 +21,7 @@ from app.adapters.providers.boot_script import render
 from tests.support.boot.dressed_machine import DressedMachine, dressed_machine
 from tests.support.boot.image_notes import NOTES, dress
 from tests.support.boot.image_root import PATH, ImageRoot, image_root
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 DLAMI = NOTES["base-oss-nvidia-driver-gpu-ubuntu-24.04"]
 PIN = "torch==9.9.9"
@@ -56,39 +54,25 @@ class Index:
         }
         index = self
 
-        class Answer(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Answer(QuietHandler):
+            def serve(self) -> None:
                 index.asked.append(self.path)
                 page = index.pages.get(self.path)
-                self.send_response(200 if page is not None else 404)
-                self.send_header("Content-Type", "text/html" if self.path[-1] == "/" else "x/whl")
-                self.send_header("Content-Length", str(len(page or b"")))
-                self.end_headers()
-                self.wfile.write(page or b"")
+                kind = {"Content-Type": "text/html" if self.path[-1] == "/" else "x/wheel"}
+                self.answer(200 if page is not None else 404, page or b"", kind)
 
-            def log_message(self, *given: Any) -> None:
-                """Nothing."""
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
-        self.thread.start()
+        self.server = HttpServer(Answer)
 
     @property
     def variables(self) -> dict[str, str]:
-        url = f"http://127.0.0.1:{self.server.server_address[1]}/"
-        return {"PIP_INDEX_URL": url, "PIP_NO_INDEX": "0"}
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join(10)
+        return {"PIP_INDEX_URL": f"{self.server.url}/", "PIP_NO_INDEX": "0"}
 
 
 @pytest.fixture
 def index() -> Iterator[Index]:
     made = Index()
     yield made
-    made.close()
+    made.server.close()
 
 
 @pytest.fixture

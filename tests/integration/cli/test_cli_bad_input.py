@@ -1,60 +1,32 @@
 """Bad input at the command line: one sentence with what to do, one exit code, nothing half done."""
 
-# The server's class names its methods so.
-# ruff: noqa: N815
-
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
 from app.storage.schema import tables
-from tests.support.api.people_api import settings_for
-from tests.support.cli.cli_world import TRAINER, World, small_world
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
+from tests.support.cli.cli_world import TRAINER, World
+from tests.support.servers.http_server import QuietHandler, http_server
 
 
 @contextmanager
 def another_service(status: int, kind: str, body: bytes) -> Iterator[str]:
     """Something that is no Lowtide, and answers whatever is asked alike."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    class Handler(QuietHandler):
+        def serve(self) -> None:
+            self.body()
+            self.answer(status, body, {"Content-Type": kind})
 
-        do_POST = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with http_server(Handler) as url:
+        yield url
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine
 
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Hardware, Market, Offer, Pool
@@ -18,14 +17,8 @@ from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import settings_for
 from tests.support.cli.cli_world import TRAINER, World, small_world
+from tests.support.servers.table_rows import change_rows
 from tests.support.sources.source_tree import ROOT
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
 
 
 def test_a_dry_run_plans_and_submits_nothing(world: World):
@@ -94,8 +87,7 @@ def test_a_plan_counts_what_comes_with_a_machine_as_estimates_do(world: World):
         "source": "test",
         "captured_at": "2026-03-01T12:00:00+00:00",
     }
-    with world.story.engine.begin() as connection:
-        connection.execute(update(money_tables.pools).values(attachments=told))
+    change_rows(world.story.engine, money_tables.pools, attachments=told)
     spec = world.spec("run: 'true'\nresources: {gpu: V100}\nestimate: {hours: 1, gpu: V100}\n")
     asked = world.cli.ok("estimate", spec, "--json").json
     price = asked["pools"][0]["microusd_per_hour"]
@@ -245,8 +237,7 @@ def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: Wo
 def test_a_plan_tells_how_often_a_pool_takes_its_machines(world: World):
     """Of the usual hazards over a machine's life, and of a pool known to be twice as bad."""
     for factor, shown, exact in ((1.0, "0.38", 0.381), (2.0, "1.84", 1.841)):
-        with world.story.engine.begin() as connection:
-            connection.execute(update(money_tables.pools).values(hazard_factor=factor))
+        change_rows(world.story.engine, money_tables.pools, hazard_factor=factor)
 
         def is_shown(shown: str = shown) -> bool:
             out = world.cli.ok("submit", world.spec(), "--dry-run").out

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import Engine, delete, insert, update
+from sqlalchemy import delete, update
 
 from app.storage.schema import tables
-from tests.support.api.people_api import make_key, settings_for
-from tests.support.cli.cli_world import World, small_world
+from tests.support.api.people_api import make_key
+from tests.support.cli.cli_world import World
+from tests.support.servers.table_rows import add_row, change_rows, execute
 from trainer.agent.checkpoints.checkpoint_sync import PublishOrder, publish
 from trainer.agent.checkpoints.storage_root import StorageRoot
 from trainer.protocol.checkpoint_manifest import (
@@ -30,13 +31,6 @@ from trainer.protocol.checkpoint_manifest import (
 WEIGHTS = bytes(range(256)) * 70_000
 SMALL = {"manifest.json": b'{"step": 40}', "deep/er.json": b"{}"}
 STEP = 40
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
 
 
 @pytest.fixture
@@ -54,20 +48,19 @@ def saved(world: World, uri: str, tmp_path: Path) -> CheckpointManifest:
         (folder / name).write_bytes(content)
     order = PublishOrder(fence=1, step=STEP, folder=folder)
     manifest = publish(StorageRoot(uri), order, lambda: True, lambda: False)
-    with world.story.engine.begin() as connection:
-        connection.execute(
-            insert(tables.checkpoints).values(
-                job_id=world.job.id,
-                fence=1,
-                step=STEP,
-                digest=manifest.digest,
-                size_bytes=manifest.size_bytes,
-                final=False,
-                committed_at=datetime.now(UTC),
-                instance_id=world.machine.id,
-                metrics={},
-            )
-        )
+    add_row(
+        world.story.engine,
+        tables.checkpoints,
+        job_id=world.job.id,
+        fence=1,
+        step=STEP,
+        digest=manifest.digest,
+        size_bytes=manifest.size_bytes,
+        final=False,
+        committed_at=datetime.now(UTC),
+        instance_id=world.machine.id,
+        metrics={},
+    )
     return manifest
 
 
@@ -198,8 +191,7 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
         connection.execute(update(tables.checkpoints).values(metrics=scored))
     assert world.cli.ok("download", "digits", target, "--best", "--json").json["step"] == STEP
     assert "best" in world.cli.ok("checkpoints", "digits").row("40", "1")
-    with world.story.engine.begin() as connection:
-        connection.execute(update(tables.checkpoints).values(pruned_at=datetime.now(UTC)))
+    change_rows(world.story.engine, tables.checkpoints, pruned_at=datetime.now(UTC))
     told = world.cli.fails(2, "download", "digits", target).errors
     assert "digits has no checkpoint any more: all of them have been removed" in told
     with world.story.engine.begin() as connection:
@@ -207,8 +199,7 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
         connection.execute(update(tables.checkpoints).values(pruned_at=None, size_bytes=0))
     told = world.cli.fails(2, "download", "digits", target).errors
     assert "digits has no checkpoint yet" in told
-    with world.story.engine.begin() as connection:
-        connection.execute(delete(tables.checkpoints))
+    execute(world.story.engine, delete(tables.checkpoints))
     told = world.cli.fails(2, "download", "digits", target).errors
     assert "digits has no checkpoint yet: the first one is committed a while after" in told
 

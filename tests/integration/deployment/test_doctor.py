@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from app.ports.provider_diagnosis import MachineTypeSource, ProviderDiagnosis
 from app.settings import load_settings
 from tests.support.cli.command_line import CommandLine, Ran
 from tests.support.object_stores.object_store_fakes import GcsFake, S3Fake
+from tests.support.servers.http_server import QuietHandler, http_server
 
 NOW = datetime(2031, 1, 1, tzinfo=UTC)
 
@@ -70,22 +69,12 @@ def _wrong(cli: CommandLine, *arguments: str) -> Ran:
 def somebody_elses_site() -> Iterator[str]:
     """A web server that answers 200 to everything, as a wrong proxy does."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"<html>Welcome")
+    class Handler(QuietHandler):
+        def serve(self) -> None:
+            self.answer(200, b"<html>Welcome")
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-    thread.join(5)
+    with http_server(Handler) as url:
+        yield url
 
 
 def test_a_fresh_machine_is_in_order(cli: CommandLine, tmp_path: Path):

@@ -22,11 +22,6 @@ from app.ports.cloud_provider import (
 from tests.support.stories.orchestration_story import ZONE_A, PaperCloud, Story
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def west(work: list[object]) -> object:
     return next(one for one in work if getattr(one, "region", "") == ZONE_A.region)
 
@@ -75,9 +70,7 @@ def test_a_stopped_machine_that_no_row_knows_is_given_back_too(story: Story) -> 
 def test_the_accounts_own_call_that_we_did_not_make_was_an_outsiders(
     story: Story, shown_first: bool
 ) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (instance_id,) = story.members(job_id)
+    _, [instance_id] = story.training()
     machine_id = story.instance(instance_id).provider_instance_id
     if shown_first:
         going = replace(
@@ -94,9 +87,7 @@ def test_the_accounts_own_call_that_we_did_not_make_was_an_outsiders(
 
 
 def test_what_we_gave_back_ourselves_was_ended_by_us(story: Story) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (instance_id,) = story.members(job_id)
+    job_id, [instance_id] = story.training()
     story.stop(job_id)
     story.pass_time(200)
     assert story.instance(instance_id).ended_by == "us"

@@ -296,9 +296,7 @@ def test_a_forming_attempt_of_before_the_gap_asks_for_no_other_machine(story: St
 
 def test_an_end_that_only_lost_rows_were_told_does_not_leave_the_job_running(story: Story) -> None:
     """Its agent was answered, so it tells nothing again; the machine would be paid for ever."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, [machine] = story.training()
     taken = dump(story.engine)
     story.tell(machine, FactKind.TRAINER_ENDED, outcome="failed", exit_code=1)
     assert story.job(job_id).state != "running"

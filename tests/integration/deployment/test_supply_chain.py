@@ -13,16 +13,16 @@ import runpy
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from cyclonedx.model.bom import Bom
+
+from tests.support.servers.http_server import QuietHandler, http_server
 
 ROOT = Path(__file__).parents[3]
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
@@ -127,7 +127,7 @@ def test_the_runtime_is_listed_as_cyclonedx(tmp_path: Path):
     assert set(root["dependsOn"]) == purls
 
 
-class Registry(BaseHTTPRequestHandler):
+class Registry(QuietHandler):
     """As the Distribution specification has it: a token first, then HEAD of a manifest.
 
     Source: https://distribution.github.io/distribution/spec/api/ and …/spec/auth/token/.
@@ -135,31 +135,20 @@ class Registry(BaseHTTPRequestHandler):
 
     missing = ""
 
-    def do_GET(self) -> None:
-        asked = parse_qs(urlsplit(self.path).query)
-        right = asked["scope"][0].endswith(":pull") and asked["service"] == ["registry"]
-        token = "let-me-in" if right else "no"
-        self._answer(200, {}, json.dumps({"token": token, "expires_in": 300}).encode())
-
-    def do_HEAD(self) -> None:
-        if self.headers.get("Authorization") != "Bearer let-me-in":
+    def serve(self) -> None:
+        if self.command == "GET":
+            asked = parse_qs(urlsplit(self.path).query)
+            right = asked["scope"][0].endswith(":pull") and asked["service"] == ["registry"]
+            token = "let-me-in" if right else "no"
+            self.answer(200, json.dumps({"token": token, "expires_in": 300}).encode())
+        elif self.headers.get("Authorization") != "Bearer let-me-in":
             here = f"http://127.0.0.1:{self.server.server_address[1]}/token"
             challenge = f'Bearer realm="{here}",service="registry",scope="x"'
-            self._answer(401, {"WWW-Authenticate": challenge})
+            self.answer(401, b"", {"WWW-Authenticate": challenge})
         elif "index" not in self.headers["Accept"] or (self.missing and self.missing in self.path):
-            self._answer(404, {})
+            self.answer(404, b"")
         else:
-            self._answer(200, {"Docker-Content-Digest": digest_for(self.path)})
-
-    def _answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *values: object) -> None:
-        """Nothing on stderr."""
+            self.answer(200, b"", {"Docker-Content-Digest": digest_for(self.path)})
 
 
 def digest_for(path: str) -> str:
@@ -168,14 +157,8 @@ def digest_for(path: str) -> str:
 
 @contextmanager
 def registry(missing: str = "") -> Iterator[str]:
-    handler = type("Handler", (Registry,), {"missing": missing})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with http_server(type("Handler", (Registry,), {"missing": missing})) as url:
+        yield url
 
 
 @pytest.fixture

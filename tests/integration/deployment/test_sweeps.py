@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID, uuid5
 
 import pytest
-from sqlalchemy import Engine, delete, event, select
+from sqlalchemy import delete, event, select
 
 from app.domain.deployment.sweep_rules import FENCES_SKIPPED, version_floor, why_rows_are_missing
 from app.domain.lifecycle.events import Actor, ActorKind
@@ -25,11 +24,6 @@ from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind
 
 ADMIN = Actor(ActorKind.PERSON, "admin")
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def _orders(story: Story) -> SweepOrders:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from sqlalchemy import Engine, make_url, text
+from sqlalchemy import Engine, make_url
 
 from app.adapters.disk_space import DiskProbe, full_sentence, measure_folders
 from app.adapters.embedded.processes.process_spec import ProcessSpec
@@ -39,6 +39,7 @@ from tests.support.api.people_api import PeopleApi, make_own_gang, people_api, s
 from tests.support.cli.command_line import CommandLine
 from tests.support.disks.small_disk import SmallDisk, small_disk
 from tests.support.servers.embedded import wait_until
+from tests.support.servers.table_rows import execute
 
 QUICK = RestartLimits(
     first_delay_seconds=0.02, max_delay_seconds=0.02, max_start_crashes=2,
@@ -252,8 +253,7 @@ def test_controllers_try_again_soon_after_a_full_disk(
 
 
 def sql(engine: Engine, statements: str) -> None:
-    with engine.begin() as connection:
-        connection.execute(text(statements))
+    execute(engine, statements)
 
 
 # Appends a page to argv[1] and lives on; ends with 1 when there is no room for it.

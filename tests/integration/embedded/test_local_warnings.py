@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
+from app.api.serving.api_parts import _local_warning
 from tests.integration.embedded.test_programs import up_without_servers
 from tests.support.api.people_api import SPEC, people_api, settings_for
 from tests.support.cli.cli_world import small_world
@@ -43,7 +45,7 @@ def test_a_submission_names_the_keys_that_a_local_job_could_read(
         assert api.submitted(infra=["aws"])["warnings"] == []
 
 
-def test_who_keeps_jobs_apart_or_has_no_keys_is_not_warned(
+def test_who_keeps_jobs_apart_is_not_warned(
     database_url: str, valkey_url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(KEY, "not-a-secret")
@@ -51,6 +53,17 @@ def test_who_keeps_jobs_apart_or_has_no_keys_is_not_warned(
         folder = opened.enter_context(fast_folder())
         api = opened.enter_context(people_api(settings_for(database_url, valkey_url, folder)))
         assert api.submit(SPEC).json()["warnings"] == []
+
+
+def test_a_warning_needs_keys_and_local_machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def warned(**other: Any) -> bool:
+        told = settings_for("postgresql://no", "redis://no", tmp_path, local_first_uid=0, **other)
+        return bool(_local_warning(told))
+
+    assert not warned()
+    monkeypatch.setenv(KEY, "not-a-secret")
+    assert warned()
+    assert not warned(providers=frozenset({"aws"}))
 
 
 def test_the_command_line_says_it(

@@ -98,15 +98,18 @@ def supervise(
         raise failures[0]
 
 
-@pytest.fixture
-def screen() -> io.StringIO:
-    return io.StringIO()
+class Watched(ProcessSupervisor):
+    """A supervisor in a folder of its own; `screen` is what the terminal shows."""
+
+    def __init__(self, folder: Path, **more: bool) -> None:
+        self.folder, self.screen = folder, io.StringIO()
+        super().__init__(folder / "state", stream=self.screen, limits=QUICK, **more)
 
 
 @pytest.fixture
-def supervisor(tmp_path: Path, screen: io.StringIO) -> Iterator[ProcessSupervisor]:
+def supervisor(tmp_path: Path) -> Iterator[Watched]:
     before = signal.getsignal(signal.SIGTERM)
-    yield ProcessSupervisor(tmp_path / "state", stream=screen, limits=QUICK)
+    yield Watched(tmp_path)
     assert signal.getsignal(signal.SIGTERM) is before, "signal handlers were not given back"
 
 
@@ -128,15 +131,13 @@ def test_a_process_that_was_never_ready_is_given_up_sooner() -> None:
     assert delays == [1, 2, None]
 
 
-def test_output_is_prefixed_and_logged(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
-    silent = replace(polite(tmp_path, "silent"), echo=False)
-    supervise(supervisor, lambda: None, polite(tmp_path, "child"), silent)
-    assert "child    | here I am\n" in screen.getvalue()
-    assert "silent   | here I am\n" not in screen.getvalue()
+def test_output_is_prefixed_and_logged(supervisor: Watched) -> None:
+    silent = replace(polite(supervisor.folder, "silent"), echo=False)
+    supervise(supervisor, lambda: None, polite(supervisor.folder, "child"), silent)
+    assert "child    | here I am\n" in supervisor.screen.getvalue()
+    assert "silent   | here I am\n" not in supervisor.screen.getvalue()
     for name in ("child", "silent"):
-        assert (tmp_path / "state" / "logs" / f"{name}.log").read_text() == "here I am\n"
+        assert (supervisor.folder / "state" / "logs" / f"{name}.log").read_text() == "here I am\n"
 
 
 # What a worker writes whose database has gone: an entry, a traceback, and the error's own lines.
@@ -154,16 +155,14 @@ psycopg.OperationalError: connection failed
 DETAIL:  Consistent recovery state has not been yet reached."""
 
 
-def test_of_a_traceback_the_terminal_gets_a_sentence_and_the_log_all(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
+def test_of_a_traceback_the_terminal_gets_a_sentence_and_the_log_all(supervisor: Watched) -> None:
     text = f"{COMPLAINT}\n{COMPLAINT}\n13:46:03 INFO    app: on it goes"
     once = ProcessSpec("worker", [sys.executable, "-c", f"print({text!r})"], restart=False)
     with supervisor:
         assert supervisor.start([once])
         supervisor.run()
-    log = tmp_path / "state" / "logs" / "worker.log"
-    told = [line for line in screen.getvalue().splitlines() if line.startswith("worker")]
+    log = supervisor.folder / "state" / "logs" / "worker.log"
+    told = [line for line in supervisor.screen.getvalue().splitlines() if line.startswith("worker")]
     assert [line.removeprefix("worker   | ") for line in told] == [
         ENTRY,
         f"an error with its traceback is in {log}",
@@ -173,9 +172,7 @@ def test_of_a_traceback_the_terminal_gets_a_sentence_and_the_log_all(
     assert log.read_text() == f"{text}\n"
 
 
-def test_of_what_is_to_be_expected_the_terminal_gets_one_line(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
+def test_of_what_is_to_be_expected_the_terminal_gets_one_line(supervisor: Watched) -> None:
     """A wait for a lock: a warning of the worker, a failed statement of the database."""
     locked = "13:46:02 WARNING app: its rows were locked by another transaction"
     text = f"{locked}\n{COMPLAINT.partition(chr(10))[2]}\n13:46:03 INFO    app: on it goes"
@@ -200,151 +197,145 @@ def test_of_what_is_to_be_expected_the_terminal_gets_one_line(
     with supervisor:
         assert supervisor.start(specs)
         supervisor.run()
-    told = [line.partition("| ")[2] for line in screen.getvalue().splitlines()]
+    told = [line.partition("| ")[2] for line in supervisor.screen.getvalue().splitlines()]
     assert [line for line in told if line.startswith("13:")] == [locked, text.splitlines()[-1]]
     assert [line for line in told if line.startswith("2031")] == [
         f"{at} LOG:  starting",
         f"{at} FATAL:  the disk is gone",
     ]
     assert not any("SELECT" in line or "traceback" in line for line in told)
-    logs = tmp_path / "state" / "logs"
+    logs = supervisor.folder / "state" / "logs"
     assert (logs / "worker.log").read_text() == f"{text}\n"
     assert (logs / "postgres.log").read_text() == f"{of_postgres}\n"
 
 
 def test_while_a_program_is_down_the_others_complain_in_their_logs_alone(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
+    supervisor: Watched,
 ) -> None:
     said = f"import time\nwhile True: print({ENTRY!r}, flush=True); time.sleep(0.005)"
     other = ProcessSpec("other", [sys.executable, "-c", said])
 
     def kill_it() -> None:
-        wait_until(lambda: ENTRY in screen.getvalue(), "a complaint")
-        os.kill(pid_of(tmp_path, "child"), signal.SIGKILL)
-        wait_until(lambda: screen.getvalue().count("child is ready after") == 2, "it is back")
+        wait_until(lambda: ENTRY in supervisor.screen.getvalue(), "a complaint")
+        os.kill(pid_of(supervisor.folder, "child"), signal.SIGKILL)
+        wait_until(
+            lambda: supervisor.screen.getvalue().count("child is ready after") == 2, "it is back"
+        )
 
-    supervise(supervisor, kill_it, polite(tmp_path, "child"), other)
-    [_, meanwhile] = screen.getvalue().split("child was ended by SIGKILL; starting it again")
-    assert f"write to {tmp_path / 'state' / 'logs'} alone" in meanwhile
+    supervise(supervisor, kill_it, polite(supervisor.folder, "child"), other)
+    [_, meanwhile] = supervisor.screen.getvalue().split(
+        "child was ended by SIGKILL; starting it again"
+    )
+    assert f"write to {supervisor.folder / 'state' / 'logs'} alone" in meanwhile
     # One may be on its way as the child's end is noticed.
     assert meanwhile.partition("child is ready after")[0].count(ENTRY) <= 1
 
 
-def test_what_goes_well_is_not_printed_before_the_announcement(
-    tmp_path: Path, screen: io.StringIO
-) -> None:
-    quiet = ProcessSupervisor(tmp_path, stream=screen, quiet_until_announced=True, limits=QUICK)
+def test_what_goes_well_is_not_printed_before_the_announcement(tmp_path: Path) -> None:
+    quiet = Watched(tmp_path, quiet_until_announced=True)
     with quiet:
         assert quiet.start([polite(tmp_path, "early")])
-        assert screen.getvalue() == ""
+        assert quiet.screen.getvalue() == ""
         quiet.announce("ready")
         assert quiet.start([replace(polite(tmp_path, "late"), ready=None)])
         quiet.say("stopping")
-    lines = screen.getvalue().splitlines()
+    lines = quiet.screen.getvalue().splitlines()
     assert lines[0] == "ready"
     # Of the supervisor's own: `late` is not waited for, and speaks when it likes.
     own = [line for line in lines if line.startswith("lowtide ")]
     assert "late is started (pid" in own[0]
     assert own[-1] == "lowtide  | stopping"
-    assert (tmp_path / "logs" / "early.log").read_text() == "here I am\n"
-    assert "early is ready after" in (tmp_path / "logs" / "lowtide.log").read_text()
+    logs = tmp_path / "state" / "logs"
+    assert (logs / "early.log").read_text() == "here I am\n"
+    assert "early is ready after" in (logs / "lowtide.log").read_text()
 
 
-def test_what_goes_wrong_is_printed_even_then(tmp_path: Path, screen: io.StringIO) -> None:
+def test_what_goes_wrong_is_printed_even_then(tmp_path: Path) -> None:
     crash = [sys.executable, "-c", "print('no such colour'); raise SystemExit(3)"]
-    quiet = ProcessSupervisor(tmp_path, stream=screen, quiet_until_announced=True, limits=QUICK)
+    quiet = Watched(tmp_path, quiet_until_announced=True)
     with (
         pytest.raises(ChildFailedError, match=r"(?s)the end of .*bad\.log:.*no such colour"),
         quiet,
     ):
         quiet.start([ProcessSpec("bad", crash, ready=lambda: False)])
-    assert "bad exited with 3; starting it again in 0.05s" in screen.getvalue()
-    assert "no such colour" not in screen.getvalue()
+    assert "bad exited with 3; starting it again in 0.05s" in quiet.screen.getvalue()
+    assert "no such colour" not in quiet.screen.getvalue()
 
 
-def test_colours_only_on_request(tmp_path: Path, screen: io.StringIO) -> None:
-    supervise(ProcessSupervisor(tmp_path, stream=screen), lambda: None, polite(tmp_path, "plain"))
-    assert "\x1b[" not in screen.getvalue()
-    coloured = ProcessSupervisor(tmp_path, stream=screen, colour=True)
+def test_colours_only_on_request(tmp_path: Path) -> None:
+    plain, coloured = Watched(tmp_path), Watched(tmp_path, colour=True)
+    supervise(plain, lambda: None, polite(tmp_path, "plain"))
+    assert "\x1b[" not in plain.screen.getvalue()
     supervise(coloured, lambda: None, polite(tmp_path, "bright"))
-    assert re.search(r"\x1b\[3[2-6]mlowtide  \| \x1b\[0mbright is ready", screen.getvalue())
+    shown = coloured.screen.getvalue()
+    assert re.search(r"\x1b\[3[2-6]mlowtide  \| \x1b\[0mbright is ready", shown)
 
 
-def test_killed_child_is_started_again(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
+def test_killed_child_is_started_again(supervisor: Watched) -> None:
     def kill_it() -> None:
-        first = pid_of(tmp_path, "child")
+        first = pid_of(supervisor.folder, "child")
         os.kill(first, signal.SIGKILL)
-        wait_until(lambda: pid_of(tmp_path, "child") != first, "a new child")
-        assert is_running(pid_of(tmp_path, "child"))
+        wait_until(lambda: pid_of(supervisor.folder, "child") != first, "a new child")
+        assert is_running(pid_of(supervisor.folder, "child"))
         # The child may be quicker than the supervisor's record of it.
-        wait_until(lambda: recorded() == [pid_of(tmp_path, "child")], "its record")
+        wait_until(lambda: recorded() == [pid_of(supervisor.folder, "child")], "its record")
 
     def recorded() -> list[int]:
-        return [p.pid for p in describe_running(tmp_path / "state") if p.name == "child"]
+        return [p.pid for p in describe_running(supervisor.folder / "state") if p.name == "child"]
 
-    supervise(supervisor, kill_it, polite(tmp_path, "child"))
-    assert "child was ended by SIGKILL; starting it again in 0.05s" in screen.getvalue()
-    assert not is_running(pid_of(tmp_path, "child"))
+    supervise(supervisor, kill_it, polite(supervisor.folder, "child"))
+    assert "child was ended by SIGKILL; starting it again in 0.05s" in supervisor.screen.getvalue()
+    assert not is_running(pid_of(supervisor.folder, "child"))
 
 
-def test_a_child_that_keeps_crashing_is_given_up_with_its_log(
-    supervisor: ProcessSupervisor, tmp_path: Path
-) -> None:
+def test_a_child_that_keeps_crashing_is_given_up_with_its_log(supervisor: Watched) -> None:
     crash = [sys.executable, "-c", "print('no such colour'); raise SystemExit(3)"]
-    healthy = polite(tmp_path, "healthy")
+    healthy = polite(supervisor.folder, "healthy")
     with pytest.raises(ChildFailedError, match=r"(?s)bad exited with 3.*no such colour"):
         supervise(supervisor, lambda: None, healthy, ProcessSpec("bad", crash, ready=lambda: False))
-    assert not is_running(pid_of(tmp_path, "healthy")), "the others must be stopped too"
-    assert describe_running(tmp_path / "state") == []
+    assert not is_running(pid_of(supervisor.folder, "healthy")), "the others must be stopped too"
+    assert describe_running(supervisor.folder / "state") == []
 
 
-def test_a_command_that_does_not_exist_is_named(supervisor: ProcessSupervisor) -> None:
+def test_a_command_that_does_not_exist_is_named(supervisor: Watched) -> None:
     with pytest.raises(ChildFailedError, match=r"ghost could not be started: .*no-such-program"):
         supervise(supervisor, lambda: None, ProcessSpec("ghost", ["/no-such-program"]))
 
 
-def test_a_child_that_is_never_ready_is_reported(
-    supervisor: ProcessSupervisor, tmp_path: Path
-) -> None:
-    slow = replace(polite(tmp_path, "slow"), ready=lambda: False, ready_timeout_seconds=0.3)
+def test_a_child_that_is_never_ready_is_reported(supervisor: Watched) -> None:
+    slow = replace(
+        polite(supervisor.folder, "slow"), ready=lambda: False, ready_timeout_seconds=0.3
+    )
     with pytest.raises(ChildFailedError, match=r"slow was not ready within"):
         supervise(supervisor, lambda: None, slow)
 
 
-def test_a_child_without_restart_may_end(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
+def test_a_child_without_restart_may_end(supervisor: Watched) -> None:
     once = ProcessSpec("once", [sys.executable, "-c", "print('done')"], restart=False)
     with supervisor:
         assert supervisor.start([once])
         supervisor.run()
-    assert "once     | done\n" in screen.getvalue()
-    assert "once exited with 0\n" in screen.getvalue()
+    assert "once     | done\n" in supervisor.screen.getvalue()
+    assert "once exited with 0\n" in supervisor.screen.getvalue()
 
 
-def test_stages_stop_in_reverse_order_on_sigterm(
-    supervisor: ProcessSupervisor, tmp_path: Path
-) -> None:
+def test_stages_stop_in_reverse_order_on_sigterm(supervisor: Watched) -> None:
     with supervisor:
-        assert supervisor.start([polite(tmp_path, "server")])
-        assert supervisor.start([polite(tmp_path, "client")])
+        assert supervisor.start([polite(supervisor.folder, "server")])
+        assert supervisor.start([polite(supervisor.folder, "client")])
         os.kill(os.getpid(), signal.SIGTERM)
         supervisor.run()
-    assert (tmp_path / "stops").read_text().split() == ["client", "server"]
-    assert not is_running(pid_of(tmp_path, "server"))
-    assert describe_running(tmp_path / "state") == []
+    assert (supervisor.folder / "stops").read_text().split() == ["client", "server"]
+    assert not is_running(pid_of(supervisor.folder, "server"))
+    assert describe_running(supervisor.folder / "state") == []
 
 
-def test_a_stop_while_starting_ends_the_start(
-    supervisor: ProcessSupervisor, tmp_path: Path
-) -> None:
-    slow = replace(polite(tmp_path, "slow"), ready=lambda: False)
+def test_a_stop_while_starting_ends_the_start(supervisor: Watched) -> None:
+    slow = replace(polite(supervisor.folder, "slow"), ready=lambda: False)
     with supervisor:
         os.kill(os.getpid(), signal.SIGINT)
         assert not supervisor.start([slow])
-    assert describe_running(tmp_path / "state") == []
+    assert describe_running(supervisor.folder / "state") == []
 
 
 def stubborn(folder: Path, timeout_seconds: float) -> ProcessSpec:
@@ -357,27 +348,25 @@ def stubborn(folder: Path, timeout_seconds: float) -> ProcessSpec:
     )
 
 
-def test_a_stubborn_child_is_killed_with_its_own_children(
-    supervisor: ProcessSupervisor, screen: io.StringIO, tmp_path: Path
-) -> None:
-    supervise(supervisor, lambda: None, stubborn(tmp_path, 0.2))
-    assert "had to kill stubborn" in screen.getvalue()
-    child, grandchild = map(int, (tmp_path / "stubborn.pid").read_text().split())
+def test_a_stubborn_child_is_killed_with_its_own_children(supervisor: Watched) -> None:
+    supervise(supervisor, lambda: None, stubborn(supervisor.folder, 0.2))
+    assert "had to kill stubborn" in supervisor.screen.getvalue()
+    child, grandchild = map(int, (supervisor.folder / "stubborn.pid").read_text().split())
     assert not is_running(child)
     wait_until(lambda: not is_running(grandchild), "the end of the grandchild")
 
 
-def test_a_second_request_does_not_wait(supervisor: ProcessSupervisor, tmp_path: Path) -> None:
+def test_a_second_request_does_not_wait(supervisor: Watched) -> None:
     with supervisor:
-        assert supervisor.start([stubborn(tmp_path, 3600.0)])
+        assert supervisor.start([stubborn(supervisor.folder, 3600.0)])
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
         supervisor.run()
-    assert not is_running(int((tmp_path / "stubborn.pid").read_text().split()[0]))
+    assert not is_running(int((supervisor.folder / "stubborn.pid").read_text().split()[0]))
 
 
-def test_one_supervisor_per_folder(supervisor: ProcessSupervisor, tmp_path: Path) -> None:
-    other = ProcessSupervisor(tmp_path / "state", stream=io.StringIO())
+def test_one_supervisor_per_folder(supervisor: Watched) -> None:
+    other = ProcessSupervisor(supervisor.folder / "state", stream=io.StringIO())
     with (
         supervisor,
         pytest.raises(StateFolderBusyError, match=rf"another lowtide \(pid {os.getpid()}\)"),
@@ -398,19 +387,16 @@ def other_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_next_run_stops_what_a_killed_supervisor_left(
-    supervisor: ProcessSupervisor,
-    screen: io.StringIO,
-    tmp_path: Path,
-    other_run: subprocess.Popen[str],
+    supervisor: Watched, other_run: subprocess.Popen[str]
 ) -> None:
     other_run.kill()
     other_run.wait()
-    left = pid_of(tmp_path, "child")
+    left = pid_of(supervisor.folder, "child")
     assert is_running(left)
     with supervisor:
         assert not is_running(left)
-    assert "stopped what an earlier run left behind: child" in screen.getvalue()
-    assert (tmp_path / "stops").read_text() == "child\n"
+    assert "stopped what an earlier run left behind: child" in supervisor.screen.getvalue()
+    assert (supervisor.folder / "stops").read_text() == "child\n"
 
 
 def test_describe_and_stop_a_live_run(tmp_path: Path, other_run: subprocess.Popen[str]) -> None:
@@ -453,8 +439,8 @@ def test_a_stranger_with_a_recorded_pid_is_left_alone(
     os.kill(child, signal.SIGKILL)
 
 
-def test_a_broken_record_is_no_obstacle(supervisor: ProcessSupervisor, tmp_path: Path) -> None:
-    (tmp_path / "state" / "run.json").write_text('{"processes": [{"name"')
-    assert describe_running(tmp_path / "state") == []
+def test_a_broken_record_is_no_obstacle(supervisor: Watched) -> None:
+    (supervisor.folder / "state" / "run.json").write_text('{"processes": [{"name"')
+    assert describe_running(supervisor.folder / "state") == []
     with supervisor:
-        assert [p.name for p in describe_running(tmp_path / "state")] == ["lowtide"]
+        assert [p.name for p in describe_running(supervisor.folder / "state")] == ["lowtide"]

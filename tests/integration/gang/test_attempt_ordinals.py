@@ -140,8 +140,17 @@ def test_logs_take_the_count_and_a_fence_that_is_no_count(world: World) -> None:
     assert said("--attempt", "2") == "attempt 2 says\n"
     assert said("--attempt", "1002") == "attempt 2 says\n"
     assert json.loads(said("--json"))["attempt"] == 3
-    none = world.cli.ok("logs", "digits", "--attempt", "4").errors
-    assert "there are: attempt-0001/node-0.log, attempt-0002/node-0.log, attempt-0003" in none
+    other = world.cli.ok("logs", "digits", "--rank", "7").errors
+    assert "there are: attempt-0001/node-0.log, attempt-0002/node-0.log, attempt-0003" in other
+
+
+def test_an_attempt_that_never_was_is_refused_with_those_that_were(world: World) -> None:
+    for options in (["--attempt", "4"], ["--attempt", "4", "-f"]):
+        refused = world.cli.fails(2, "logs", "digits", *options).errors
+        assert "this job has no attempt 4: it has the attempts 1 to 3" in refused
+    world.story.attempt(world.job, 1004, state=AttemptState.FAILED, ended_at=START)
+    silent = world.cli.ok("logs", "digits", "--attempt", "4")
+    assert "No log fits" in silent.errors, "it was, and wrote nothing"
 
 
 def test_a_small_number_is_never_a_fence(world: World) -> None:
@@ -150,14 +159,14 @@ def test_a_small_number_is_never_a_fence(world: World) -> None:
     world.log(STREAM.format(7), b"second\n")
     assert world.cli.ok("logs", "digits", "--attempt", "2").out == "second\n"
     assert world.cli.ok("logs", "digits", "--attempt", "3").out == "attempt 2 says\n"
-    assert world.cli.ok("logs", "digits", "--attempt", "7").out == ""
+    world.cli.fails(2, "logs", "digits", "--attempt", "7")
 
 
 def test_a_log_of_a_lost_attempt_does_not_pass_for_another(world: World) -> None:
     """Its machine goes on writing after a restore that has lost its row."""
     world.log(STREAM.format(2), b"lost\n")
     assert world.cli.ok("logs", "digits", "--attempt", "2").out == "attempt 2 says\n"
-    assert "fence-0002/node-0.log" in world.cli.ok("logs", "digits", "--attempt", "9").errors
+    assert "fence-0002/node-0.log" in world.cli.fails(2, "logs", "digits", "--attempt", "9").errors
     assert "fence-0002/node-0.log" in _page(world, "/log-tail")
     world.log(STREAM.format(8), b"lost, too\n")
     assert world.cli.ok("logs", "digits", "--attempt", "8").out == "lost, too\n"

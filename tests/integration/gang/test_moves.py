@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -123,6 +124,30 @@ def test_what_does_not_repay_or_may_not_be_stays(
     story.run()
     assert len(story.launches(job_id)) == 1
     assert story.job(job_id).state == "running"
+
+
+@pytest.mark.parametrize(
+    ("safe_seconds", "start_up", "moves"),
+    [
+        (None, 0.0, True),
+        (None, 3_600.0, False),  # both gangs are paid until the trainer has started
+        (3_000.0, 0.0, True),
+        (3_000.0, 1_200.0, False),  # the restart does not fit before the last safe moment
+        (4_000.0, 1_200.0, True),
+    ],
+)
+def test_the_start_up_of_the_trainer_is_part_of_a_move(
+    story: Story, safe_seconds: float | None, start_up: float, moves: bool
+) -> None:
+    deadline = {} if safe_seconds is None else {"deadline": "40h"}
+    job_id = _training(story, **deadline, **ESTIMATE)
+    story.set(tables.jobs, job_id, start_up_seconds=start_up)
+    if safe_seconds is not None:
+        last_safe_at = story.time + timedelta(seconds=safe_seconds)
+        story.set(tables.jobs, job_id, last_safe_at=last_safe_at)
+    story.quote(CHEAP)
+    story.run()
+    assert (story.job(job_id).moving_launch_id is not None) is moves
 
 
 def test_a_share_of_one_switches_moves_off(engine: Engine, tmp_path: Path) -> None:

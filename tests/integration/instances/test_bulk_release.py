@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-from sqlalchemy import Engine
-
 from app.domain.lifecycle.job import StopCause
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
@@ -16,11 +11,6 @@ from app.storage.schema import tables
 from tests.support.stories.orchestration_story import Story
 
 MACHINES = 24
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def released(story: Story) -> ReleaseInstances:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
 from sqlalchemy import Engine
 
 from app.domain.lifecycle.end_reason import EndReason
@@ -41,11 +40,6 @@ class TellingCloud(PaperCloud):
 
 
 FAULT = "GPU 0000:2b:00: Xid 79, the GPU has fallen off the bus"
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def fail_gpu(story: Story, job_id: UUID, rank: int = 0) -> list[UUID]:

@@ -1,7 +1,10 @@
-"""What becomes of launches whose answers are late, lost, short or refusals; on real rows."""
+"""What becomes of launches whose answers are late, lost, short, refusals or never there; on real
+rows.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -12,13 +15,16 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine
 
+from app.adapters.thread_effects import ThreadEffects
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
 from app.orchestration.frame.controller_frame import run_controller, select_phase
 from app.orchestration.instances.launch_instances import LaunchInstances
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.ports.cloud_provider import (
+    LaunchOrder,
     LaunchOutcomeUnknown,
+    LaunchResult,
     PoolRefusal,
     ProviderError,
     RefusalKind,
@@ -26,9 +32,14 @@ from app.ports.cloud_provider import (
 )
 from app.storage.schema import tables
 from app.storage.schema.money_tables import pools
-from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, Story
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
+from tests.support.servers.embedded import wait_until
+from tests.support.servers.table_rows import execute
+from tests.support.stories.idle_controllers import run_until_idle
+from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, ZONE_B, PaperCloud, Story
 from tests.support.stories.slow_cloud import SlowCloud
 from trainer.protocol.agent_report import FactKind
+from workers.controller_threads import RUNS_MAX, ControllerThreads
 
 
 class SlowStory(Story):
@@ -196,8 +207,7 @@ def test_survivors_are_kept_when_too_few_replacements_come(story: SlowStory) -> 
     first, *lost = story.members(job_id)
     story.checkpoint(first, 1, 50)
     story.cloud.short_by = {ZONE_A: 1}
-    with story.engine.begin() as connection:
-        connection.execute(pools.delete().where(pools.c.pool != ZONE_A))
+    execute(story.engine, pools.delete().where(pools.c.pool != ZONE_A))
     for machine in lost:
         story.tell(machine, FactKind.NOTICE, 1, seconds_left=60.0)
     story.run()
@@ -320,9 +330,7 @@ def test_an_order_that_is_wrong_fails_a_job_and_says_what_the_cloud_said(story: 
 
 
 def test_a_wrong_order_does_not_throw_away_what_a_job_has_trained(story: SlowStory) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, [only] = story.training()
     story.checkpoint(only, 1, 100)
     story.cloud.refusals = {
         pool: PoolRefusal(pool, RefusalKind.REJECTED, SENTENCE) for pool in PRICES
@@ -355,3 +363,51 @@ def test_what_trains_goes_on_while_a_cloud_refuses_replacements(story: SlowStory
     run_controller(story.runtime, LaunchInstances(story.runtime))
     assert story.job(job_id).state == "running"
     assert set(_resting(story)) == set(PRICES)
+
+
+BATCHES = 6
+JOBS = BATCHES * LaunchInstances.limit
+
+
+class HangingCloud(PaperCloud):
+    """One launch of each of the first batches hangs until `let_go`; the others only count."""
+
+    def __init__(self, story: Story, hung: int) -> None:
+        super().__init__(story)
+        self.hung = hung
+        self.let_go = threading.Event()
+        self.lock = threading.Lock()
+        self.called: list[str] = []
+
+    def launch(self, order: LaunchOrder) -> LaunchResult:
+        with self.lock:
+            self.called.append(order.client_token)
+            batch, place = divmod(len(self.called) - 1, LaunchInstances.limit)
+        if place == 0 and batch < self.hung:
+            self.let_go.wait(120)
+        raise ProviderError(RefusalKind.UNAVAILABLE, "nothing was started")
+
+
+@pytest.mark.parametrize("hung", range(1, RUNS_MAX["cloud"]))
+def test_hung_calls_hold_up_no_other(engine: Engine, tmp_path: Path, hung: int) -> None:
+    story = Story(engine, tmp_path / "store")
+    cloud = HangingCloud(story, hung)
+    for _ in range(JOBS):
+        story.submit()
+    run_until_idle(story.runtime, [ClaimJobs(story.runtime)])
+    threads, effects = ControllerThreads(1), ThreadEffects(4)
+    begin = PostgresUnitOfWorkFactory(engine, threads, lambda: story.time)
+    runtime = replace(
+        story.runtime, providers={"local": cloud}, wakeups=threads, effects=effects, begin=begin
+    )
+    controllers = {"launch_instances": LaunchInstances(runtime)}
+    threads.open(controllers, lambda one: run_controller(runtime, one), lambda name, worked: None)
+    try:
+        # One ring alone: whoever selects a full batch must see to the rest.
+        threads.notify(["launch_instances"])
+        wait_until(lambda: len(set(cloud.called)) == JOBS, "every other launch")
+        assert not cloud.let_go.is_set()
+    finally:
+        cloud.let_go.set()
+        assert threads.close(60)
+        effects.close()

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from pathlib import Path
 from uuid import UUID
-
-import pytest
-from sqlalchemy import Engine
 
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
@@ -16,11 +12,6 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.instances.accept_machines import set_launch_time
 from app.storage.session.machine_names import machine_names
 from tests.support.stories.orchestration_story import BY_PERSON, ZONE_A, Story
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def names(story: Story, job_id: UUID) -> dict[UUID, str]:

@@ -23,6 +23,7 @@ from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.storage.schema import tables
 from app.storage.schema.money_tables import pools
 from tests.support.api.agent_api import BY_PERSON
+from tests.support.servers.table_rows import add_row
 from tests.support.stories.orchestration_story import (
     FAR,
     ON_DEMAND_A,
@@ -40,6 +41,7 @@ QUARTER = 4
 
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
+    """Machines that controllers rent, and not the money alone."""
     return Story(engine, tmp_path / "store")
 
 
@@ -76,6 +78,13 @@ def _take(story: Story, instance_id: UUID) -> None:
 
 
 # --- a claim --------------------------------------------------------------------------------------
+
+
+def _cap_project(story: Story, budget_id: UUID, cap: int) -> None:
+    add_row(
+        story.engine, tables.budgets, id=budget_id, project_id=story.project_id, job_id=None,
+        cap_microusd=cap, spent_microusd=0, reserved_microusd=0,
+    )  # fmt: skip
 
 
 def test_a_claim_reserves_for_the_dearest_pool_that_its_launch_may_end_in(story: Story) -> None:
@@ -136,13 +145,7 @@ def test_the_projects_budget_counts_for_a_replacement_too(story: Story) -> None:
     job_id = _paid(story, 50)
     story.train(job_id)
     (only,) = story.members(job_id)
-    with story.engine.begin() as connection:
-        connection.execute(
-            tables.budgets.insert().values(
-                id=story.runtime.entropy.new_id(), project_id=story.project_id, job_id=None,
-                cap_microusd=PRICES[ZONE_A] // QUARTER, spent_microusd=0, reserved_microusd=0,
-            )
-        )  # fmt: skip
+    _cap_project(story, story.runtime.entropy.new_id(), PRICES[ZONE_A] // QUARTER)
     _notice(story, only)
     assert story.job(job_id).stop_cause == "budget"
     assert len(story.launches(job_id)) == 1
@@ -180,13 +183,7 @@ def test_what_a_job_asks_for_while_the_projects_budget_is_held_counts_for_its_ot
     story.train(first)
     (only,) = story.members(first)
     project_budget = story.runtime.entropy.new_id()
-    with story.engine.begin() as connection:
-        connection.execute(
-            tables.budgets.insert().values(
-                id=project_budget, project_id=story.project_id, job_id=None,
-                cap_microusd=10**9, spent_microusd=0, reserved_microusd=0,
-            )
-        )  # fmt: skip
+    _cap_project(story, project_budget, 10**9)
     before = _budget(story, first).reserved_microusd
     with story.engine.begin() as other:
         held = tables.budgets.c.id == project_budget
@@ -230,9 +227,7 @@ def test_only_the_pool_that_failed_rests(
     story: Story, reason: EndReason, verdict: AttemptEvent, rests: set[Pool]
 ) -> None:
     """A machine that is on its way elsewhere has done nothing wrong."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, [only] = story.training()
     begin, entropy = story.runtime.begin, story.runtime.entropy
     with begin() as uow, open_job(uow, entropy, job_id, BY_PERSON) as aggregate:
         assert aggregate is not None

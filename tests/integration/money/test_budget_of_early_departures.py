@@ -7,12 +7,13 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.storage.schema import tables
+from tests.support.servers.table_rows import add_row
 from tests.support.stories.market_choice_story import QUICK_RETURNS
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 
@@ -38,12 +39,10 @@ def leave_of_the_project(story: Story, microusd: int) -> None:
     """Another job's machines may need all but so much of the project's budget."""
     other = story.submit(name="other", market="spot")
     story.stop(other)
-    project = {
-        "id": story.runtime.entropy.new_id(), "project_id": story.project_id, "job_id": None,
-        "cap_microusd": CAP, "spent_microusd": 0, "reserved_microusd": 0,
-    }  # fmt: skip
-    with story.engine.begin() as connection:
-        connection.execute(insert(tables.budgets).values(project))
+    add_row(
+        story.engine, tables.budgets, id=story.runtime.entropy.new_id(), job_id=None,
+        project_id=story.project_id, cap_microusd=CAP, spent_microusd=0, reserved_microusd=0,
+    )  # fmt: skip
     story.set(tables.budgets, story.job(other).budget_id, reserved_microusd=CAP - microusd)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
 
 from app.domain.billing.budget import BudgetCheck
 from app.domain.lifecycle.entities import Job
@@ -19,13 +18,6 @@ WINDOW = 60 + 90 + 15 + 30
 """Seconds: accrual period, drain with its grace, observation gap."""
 FIRST = 900
 A_SECOND = 1_000
-
-
-@pytest.fixture
-def story(engine: Engine) -> MoneyStory:
-    made = MoneyStory(engine)
-    made.quote()
-    return made
 
 
 def claim(story: MoneyStory, job: Job, new: int = 1) -> BudgetCheck:

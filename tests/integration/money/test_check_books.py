@@ -8,25 +8,18 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, select, text
+from sqlalchemy import select, text
 
 from app.domain.billing.books_check import BooksCheck, BooksVerdict
 from app.orchestration.money import check_books
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.check_books import CheckBooks
 from app.storage.money.cost_figures import PeriodCosts
-from app.storage.money.cost_read_models import CostReports
 from app.storage.schema.money_tables import books_differences
+from tests.support.servers.table_rows import execute, rows_of
 from tests.support.stories.money_story import MoneyStory
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def story(engine: Engine) -> MoneyStory:
-    made = MoneyStory(engine)
-    made.quote()
-    return made
 
 
 @pytest.fixture
@@ -45,7 +38,7 @@ def booked_project(story: MoneyStory, name: str, machines: int) -> UUID:
 
 def period(story: MoneyStory, project_id: UUID | None = None) -> PeriodCosts:
     day = story.time.date()
-    return CostReports(story.engine).period_costs(day, day, project_id=project_id)
+    return story.reports.period_costs(day, day, project_id=project_id)
 
 
 def falsify(story: MoneyStory, project_id: UUID) -> None:
@@ -88,7 +81,7 @@ def test_a_pass_over_nothing_says_nothing_of_what_is_booked_later(
     machine = story.machine(job, 0)
     nobodys = story.machine(None, 0)
     story.accrue(100)
-    job_cost = CostReports(story.engine).job_cost(job.id)
+    job_cost = story.reports.job_cost(job.id)
     assert job_cost is not None
     for found in (period(story, project_id), job_cost):
         assert found.books == BooksCheck(checked_at, 0, 0, story.booked(machine), 1, 0)
@@ -119,7 +112,7 @@ def test_what_was_booked_since_the_check_is_told_apart(story: MoneyStory, checki
     assert (found.checked_microusd, found.unchecked_microusd) == (before, since)
     assert found.verdict is BooksVerdict.PARTLY_CHECKED
     day = story.time.date()
-    earlier = CostReports(story.engine).period_costs(day - DAY, day - DAY)
+    earlier = story.reports.period_costs(day - DAY, day - DAY)
     assert earlier.books.verdict is BooksVerdict.NOTHING_BOOKED
     story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds())
     story.run(checking)
@@ -145,7 +138,7 @@ def test_what_is_booked_before_a_check_and_committed_after_it_is_not_checked(
         uow.flush()
         assert story.run(checking) == 1
     found = period(story, alpha).books
-    job_cost = CostReports(story.engine).job_cost(due.job_id) if due.job_id else None
+    job_cost = story.reports.job_cost(due.job_id) if due.job_id else None
     assert job_cost is not None
     assert (job_cost.books.checked_microusd, job_cost.books.verdict) == (
         before,
@@ -183,14 +176,14 @@ def test_a_jobs_own_report_tells_its_own_difference(story: MoneyStory, checking:
     shared = story.machine(jobs[0], 0)
     story.assign(shared, jobs[1], None, story.after(50))
     story.accrue(100)
-    with story.engine.begin() as connection:
-        connection.execute(
-            text("UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE job_id = :a"),
-            {"a": jobs[0].id},
-        )
+    execute(
+        story.engine,
+        "UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE job_id = :a",
+        a=jobs[0].id,
+    )
     story.sleep(1)
     story.run(checking)
-    reports = CostReports(story.engine)
+    reports = story.reports
     wrong, right = (reports.job_cost(job.id) for job in jobs)
     assert wrong is not None
     assert right is not None
@@ -208,21 +201,18 @@ def test_a_difference_is_found_shown_to_its_project_and_taken_back(
     assert period(story).books.difference_microusd == -7
     assert period(story, alpha).books.difference_microusd == -7
     assert period(story, beta).books.difference_microusd == 0
-    with story.engine.begin() as connection:
-        connection.execute(
-            text(
-                "UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE "
-                "rollup_key IN (SELECT rollup_key FROM books_differences) AND "
-                "instance_id IN (SELECT instance_id FROM books_differences)"
-            )
-        )
+    execute(
+        story.engine,
+        "UPDATE cost_rollups SET amount_microusd = amount_microusd + 7 WHERE "
+        "rollup_key IN (SELECT rollup_key FROM books_differences) AND "
+        "instance_id IN (SELECT instance_id FROM books_differences)",
+    )
     story.sleep(check_books.BETWEEN_SMALL_PASSES.total_seconds() - 1)
     assert story.run(checking) == 0
     story.sleep(1)
     assert story.run(checking) == 1
     assert period(story, alpha).books.difference_microusd == 0
-    with story.engine.connect() as connection:
-        assert connection.execute(select(books_differences)).all() == []
+    assert rows_of(story.engine, books_differences) == []
 
 
 def test_errors_that_even_out_are_found_all_the_same(story: MoneyStory, checking: CheckBooks):
@@ -234,9 +224,8 @@ def test_errors_that_even_out_are_found_all_the_same(story: MoneyStory, checking
                                 "CASE WHEN instance_id = (SELECT min(instance_id::text)::uuid "
                                 "FROM cost_rollups) THEN 5 ELSE -5 END"))  # fmt: skip
     story.run(checking)
-    with story.engine.connect() as connection:
-        found = connection.execute(select(books_differences)).mappings().all()
-    assert sorted(row["rolled_up_microusd"] - row["booked_microusd"] for row in found) == [-5, 5]
+    found = rows_of(story.engine, books_differences)
+    assert sorted(row.rolled_up_microusd - row.booked_microusd for row in found) == [-5, 5]
 
 
 def test_many_machines_are_compared_slice_by_slice(

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 
 import pytest
-from sqlalchemy import Engine, insert, text, update
+from sqlalchemy import text, update
 
 from app.domain.billing.cost_statement import Activity
 from app.domain.lifecycle.attempt import AttemptState
@@ -15,7 +15,6 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import JobState
 from app.domain.units.errors import InvalidValue
 from app.storage.money.cost_figures import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
-from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.page_read_models import PageReports
 from app.storage.schema import tables
@@ -23,39 +22,6 @@ from tests.support.stories.money_story import ON_DEMAND_PRICE, POOL, PRICE, Mone
 
 DAY = date(2026, 3, 1)
 A_SECOND = 1_000
-
-
-@pytest.fixture
-def story(engine: Engine) -> MoneyStory:
-    made = MoneyStory(engine)
-    made.quote()
-    return made
-
-
-@pytest.fixture
-def reports(engine: Engine) -> CostReports:
-    return CostReports(engine)
-
-
-def phases(
-    story: MoneyStory, machine: Instance, job: Job, *told: tuple[float, str, int | None, int | None]
-) -> None:
-    """What the agent told: (seconds, phase, fence, step)."""
-    rows = [
-        {
-            "instance_id": machine.id,
-            "session_id": "s",
-            "fact_no": number,
-            "job_id": job.id,
-            "phase": phase,
-            "from_at": story.after(seconds),
-            "fence": fence,
-            "step": step,
-        }
-        for number, (seconds, phase, fence, step) in enumerate(told, 1)
-    ]
-    with story.engine.begin() as connection:
-        connection.execute(insert(tables.phases), rows)
 
 
 def finish(story: MoneyStory, job: Job, seconds: float) -> None:
@@ -66,8 +32,8 @@ def finish(story: MoneyStory, job: Job, seconds: float) -> None:
     story.run(story.closing)
 
 
-def report(reports: CostReports, job: Job) -> JobCost:
-    found = reports.job_cost(job.id)
+def report(story: MoneyStory, job: Job) -> JobCost:
+    found = story.reports.job_cost(job.id)
     assert found is not None
     statement = found.statement
     for table in (statement.by_component, statement.by_activity, statement.by_instance):
@@ -93,8 +59,8 @@ def interrupted_job(story: MoneyStory) -> tuple[Job, list[Instance]]:
     m1 = story.machine(job, 0, registered_at=story.after(20))
     story.assign(m1, job, first, story.after(20))
     m2 = story.machine(job, 0, attempt=first, registered_at=story.after(40))
-    phases(
-        story, m1, job,
+    story.phases(
+        m1, job,
         (10, "boot", None, None), (20, "setup", 1, None), (30, "restore", 1, None),
         (40, "train", 1, 0), (140, "checkpoint", 1, 100), (150, "drain", 1, 100),
         (160, "idle", None, None), (200, "restore", 2, None), (210, "train", 2, 80),
@@ -112,11 +78,11 @@ def interrupted_job(story: MoneyStory) -> tuple[Job, list[Instance]]:
     return job, [m1, m2, m3]
 
 
-def test_the_statement_of_an_interrupted_job(story: MoneyStory, reports: CostReports) -> None:
+def test_the_statement_of_an_interrupted_job(story: MoneyStory) -> None:
     job, machines = interrupted_job(story)
-    assert report(reports, job).status is CostStatus.ACCRUING
+    assert report(story, job).status is CostStatus.ACCRUING
     finish(story, job, 350)
-    found = report(reports, job)
+    found = report(story, job)
     assert found.status is CostStatus.FINAL
     assert [(row.label, row.instance_id) for row in found.instances] == [
         (f"m{number}", machine.id) for number, machine in enumerate(machines, 1)
@@ -150,7 +116,7 @@ def test_the_statement_of_an_interrupted_job(story: MoneyStory, reports: CostRep
     assert "compute" not in found.not_metered
     # Had it failed, it would be compared with nothing, and only what it had saved was useful.
     story.set_job(job, state=JobState.FAILED, committed_step=150)
-    failed = report(reports, job).statement
+    failed = report(story, job).statement
     assert failed.by_activity[Activity.USEFUL] == 150 * A_SECOND
     assert (failed.on_demand_comparison_microusd, failed.net_saved_ratio) == (None, None)
 
@@ -160,17 +126,15 @@ def short_job(story: MoneyStory, name: str, state: AttemptState) -> tuple[Job, I
     job = story.job(story.project(name), name)
     attempt = story.attempt(job, state=state)
     machine = story.machine(job, 0, attempt=attempt)
-    phases(story, machine, job, (1, "setup", 1, None), (1.2, "train", 1, None))
+    story.phases(machine, job, (1, "setup", 1, None), (1.2, "train", 1, None))
     story.end(machine, 18)
     return job, machine
 
 
-def test_a_short_job_pays_the_minimum_and_so_would_on_demand(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_a_short_job_pays_the_minimum_and_so_would_on_demand(story: MoneyStory) -> None:
     job, _ = short_job(story, "plain", AttemptState.SUCCEEDED)
     finish(story, job, 18)
-    found = report(reports, job)
+    found = report(story, job)
     [row] = found.instances
     assert nonzero(row) == {
         Activity.BOOT: A_SECOND,
@@ -183,13 +147,11 @@ def test_a_short_job_pays_the_minimum_and_so_would_on_demand(
     assert found.statement.net_saved_ratio == Fraction(2, 3)
 
 
-def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(story: MoneyStory) -> None:
     job, _ = short_job(story, "broken", AttemptState.FAILED)
     finish(story, job, 18)
     story.set_job(job, state=JobState.FAILED)
-    statement = report(reports, job).statement
+    statement = report(story, job).statement
     assert statement.by_activity[Activity.USEFUL] == 0
     assert statement.by_activity[Activity.REWORK] == 16_800
     assert statement.on_demand_comparison_microusd is None
@@ -205,20 +167,20 @@ def test_a_failed_job_has_saved_nothing_and_its_work_was_not_useful(
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("state", [AttemptState.RUNNING, AttemptState.INTERRUPTED])
 def test_a_command_without_steps_has_lost_what_nothing_can_bring_back(
-    story: MoneyStory, reports: CostReports, state: AttemptState, committed: bool
+    story: MoneyStory, state: AttemptState, committed: bool
 ) -> None:
     job = story.job(story.project())
     saved_at = story.after(60) if committed else None
     machine = story.machine(job, 0, attempt=story.attempt(job, state=state, committed_at=saved_at))
-    phases(story, machine, job, (10, "train", 1, None))
+    story.phases(machine, job, (10, "train", 1, None))
     story.accrue(100)
     lost = state is AttemptState.INTERRUPTED and not committed
-    useful = report(reports, job).statement.by_activity[Activity.USEFUL]
+    useful = report(story, job).statement.by_activity[Activity.USEFUL]
     assert useful == (0 if lost else 90 * A_SECOND)
 
 
 def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
-    story: MoneyStory, reports: CostReports
+    story: MoneyStory,
 ) -> None:
     job = story.job(story.project())
     first = story.attempt(
@@ -229,10 +191,10 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
     m1 = story.machine(job, 0, attempt=first, on_demand_microusd_per_hour=2 * ON_DEMAND_PRICE)
     with story.engine.begin() as connection:  # asked for long before the cloud started it
         connection.execute(update(tables.instances).values(requested_at=story.after(-30)))
-    phases(story, m1, job, (10, "train", 1, None))
+    story.phases(m1, job, (10, "train", 1, None))
     story.end(m1, 110)
     m2 = story.machine(job, 120, attempt=second)
-    phases(story, m2, job, (130, "train", 2, None))
+    story.phases(m2, job, (130, "train", 2, None))
     with story.begin() as uow:
         uow.instances.add_contact(
             Contact(
@@ -248,7 +210,7 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
             )
         )
     story.accrue(220)
-    rows = [nonzero(row) for row in report(reports, job).instances]
+    rows = [nonzero(row) for row in report(story, job).instances]
     assert rows == [
         {
             Activity.BOOT: 10 * A_SECOND,
@@ -261,7 +223,7 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
             Activity.USEFUL: 40 * A_SECOND,
         },
     ]
-    statement = report(reports, job).statement
+    statement = report(story, job).statement
     # 100 s of work, and the 50 s that the first machine took to its first step, once.
     assert statement.on_demand_comparison_microusd == 3 * (100 + 50) * A_SECOND
     lanes = PageReports(story.engine).timeline(job.id, story.after(220)).lanes
@@ -270,9 +232,7 @@ def test_a_commands_start_up_is_no_work_and_on_demand_would_have_paid_it_once(
     ] * 2
 
 
-def test_the_list_of_jobs_shows_the_final_statements_saving(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_the_list_of_jobs_shows_the_final_statements_saving(story: MoneyStory) -> None:
     job, _ = interrupted_job(story)
     idle = story.job(job.project_id, "idle")
     pages = PageReports(story.engine)
@@ -284,7 +244,7 @@ def test_the_list_of_jobs_shows_the_final_statements_saving(
     assert saved() == {"digits": (None, None), "idle": (None, None)}
     story.set_job(idle, state=JobState.CANCELLED, ended_at=story.after(10))
     finish(story, job, 350)
-    statement = report(reports, job).statement
+    statement = report(story, job).statement
     assert statement.net_saved_microusd is not None
     assert statement.net_saved_ratio is not None
     found = saved()
@@ -296,65 +256,59 @@ def test_the_list_of_jobs_shows_the_final_statements_saving(
     assert saved()["digits"] == (None, None)
 
 
-def test_the_clouds_own_bill_makes_a_final_report_reconciled(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_the_clouds_own_bill_makes_a_final_report_reconciled(story: MoneyStory) -> None:
     job, machines = interrupted_job(story)
     bill = {machine.provider_instance_id: {"compute": 0} for machine in machines}
     bill[machines[0].provider_instance_id] = {"compute": 350 * A_SECOND}
     bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND}
-    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.ACCRUING
+    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.ACCRUING
     finish(story, job, 350)
-    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.RECONCILED
+    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.RECONCILED
     bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND - 1}
-    assert reports.job_cost(job.id, {"local": bill}).status is CostStatus.FINAL
-    assert reports.job_cost(job.id, {}).status is CostStatus.FINAL
+    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.FINAL
+    assert story.reports.job_cost(job.id, {}).status is CostStatus.FINAL
 
 
-def test_a_job_without_machines_and_one_that_is_unknown(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_a_job_without_machines_and_one_that_is_unknown(story: MoneyStory) -> None:
     job = story.job(story.project(cap=77), state=JobState.QUEUED)
-    found = report(reports, job)
+    found = report(story, job)
     assert (found.status, found.instances) == (CostStatus.ACCRUING, ())
     assert found.project_budget is not None
     assert found.project_budget.cap_microusd == 77
     assert found.statement.on_demand_comparison_microusd is None
     assert (found.budget.cap_microusd, found.budget.spent_microusd) == (None, 0)
-    assert reports.job_cost(story.entropy.new_id()) is None
+    assert story.reports.job_cost(story.entropy.new_id()) is None
 
 
-def test_a_machine_without_a_price_is_named(story: MoneyStory, reports: CostReports) -> None:
+def test_a_machine_without_a_price_is_named(story: MoneyStory) -> None:
     job = story.job(story.project())
     machine = story.machine(job, -3600)
     story.accrue(100)
-    found = report(reports, job)
+    found = report(story, job)
     assert found.unbilled == (machine.id,)
     assert [row.booked_microusd for row in found.instances] == [0]
-    assert reports.verify().unbilled == (machine.id,)
-    assert not reports.verify().closed
-    assert reports.period_costs(DAY, DAY).unbilled == (machine.id,)
+    assert story.reports.verify().unbilled == (machine.id,)
+    assert not story.reports.verify().closed
+    assert story.reports.period_costs(DAY, DAY).unbilled == (machine.id,)
 
 
-def test_a_job_pays_for_its_own_time_on_a_shared_machine(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_a_job_pays_for_its_own_time_on_a_shared_machine(story: MoneyStory) -> None:
     project = story.project()
     first, second = story.job(project, "a"), story.job(project, "b")
     machine = story.machine(first)
     story.assign(machine, second, None, story.after(100))
     story.accrue(160)
     story.end(machine, 150, EndedBy.CLOUD_INTERRUPTION)
-    assert report(reports, first).statement.total_microusd == 100 * A_SECOND
-    assert report(reports, second).statement.total_microusd == 60 * A_SECOND
+    assert report(story, first).statement.total_microusd == 100 * A_SECOND
+    assert report(story, second).statement.total_microusd == 60 * A_SECOND
     story.quote(170, [])
     story.accrue(170)
     for job, waived in ((first, 100), (second, 50)):
-        statement = report(reports, job).statement
+        statement = report(story, job).statement
         assert (statement.total_microusd, statement.waived_microusd) == (0, waived * A_SECOND)
 
 
-def test_a_period_closes_over_every_grouping(story: MoneyStory, reports: CostReports) -> None:
+def test_a_period_closes_over_every_grouping(story: MoneyStory) -> None:
     alpha, beta = story.project("alpha"), story.project("beta")
     jobs = [
         story.job(alpha, "a", labels={"team": "vision"}),
@@ -376,7 +330,7 @@ def test_a_period_closes_over_every_grouping(story: MoneyStory, reports: CostRep
     whole = story.booked()
     for group, names in expected.items():
         label = "team" if group is CostGroup.LABEL else None
-        found = reports.period_costs(DAY, DAY + timedelta(1), group, label=label)
+        found = story.reports.period_costs(DAY, DAY + timedelta(1), group, label=label)
         assert {row.name for row in found.rows[:-1]} == names
         assert found.total_microusd == sum(row.amount_microusd for row in found.rows) == whole
         assert found.books.difference_microusd == 0
@@ -384,49 +338,45 @@ def test_a_period_closes_over_every_grouping(story: MoneyStory, reports: CostRep
         assert list(found.by_day) == [DAY, DAY + timedelta(1)]
         assert found.rows[-1].key == UNALLOCATED
         assert found.rows[-1].amount_microusd == whole - sum(
-            report(reports, job).statement.total_microusd for job in jobs
+            report(story, job).statement.total_microusd for job in jobs
         )
-        one_day = reports.period_costs(DAY, DAY, group, label=label)
+        one_day = story.reports.period_costs(DAY, DAY, group, label=label)
         assert one_day.total_microusd == found.by_day[DAY] < whole
         assert one_day.books.difference_microusd == 0
-        only = reports.period_costs(DAY, DAY + timedelta(1), group, label=label, project_id=beta)
-        assert only.total_microusd == report(reports, jobs[2]).statement.total_microusd
+        only = story.reports.period_costs(
+            DAY, DAY + timedelta(1), group, label=label, project_id=beta
+        )
+        assert only.total_microusd == report(story, jobs[2]).statement.total_microusd
         assert only.rows[-1].amount_microusd == only.books.difference_microusd == 0
 
 
-def test_a_period_without_costs_still_prints_what_is_unallocated(
-    reports: CostReports,
-) -> None:
-    found = reports.period_costs(DAY, DAY)
+def test_a_period_without_costs_still_prints_what_is_unallocated(story: MoneyStory) -> None:
+    found = story.reports.period_costs(DAY, DAY)
     assert [(row.key, row.amount_microusd) for row in found.rows] == [(UNALLOCATED, 0)]
     assert (found.total_microusd, found.books.difference_microusd) == (0, 0)
-    assert reports.cost_lines(DAY, DAY) == []
+    assert story.reports.cost_lines(DAY, DAY) == []
 
 
-def test_a_period_that_cannot_be_is_refused(reports: CostReports) -> None:
+def test_a_period_that_cannot_be_is_refused(story: MoneyStory) -> None:
     with pytest.raises(InvalidValue, match="ends before it begins"):
-        reports.period_costs(DAY, DAY - timedelta(1))
+        story.reports.period_costs(DAY, DAY - timedelta(1))
     with pytest.raises(InvalidValue, match="needs the label's name"):
-        reports.period_costs(DAY, DAY, CostGroup.LABEL)
+        story.reports.period_costs(DAY, DAY, CostGroup.LABEL)
     with pytest.raises(InvalidValue, match="ends before it begins"):
-        reports.cost_lines(DAY, DAY - timedelta(1))
+        story.reports.cost_lines(DAY, DAY - timedelta(1))
 
 
-def test_verifying_finds_nothing_where_nothing_is_wrong(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_verifying_finds_nothing_where_nothing_is_wrong(story: MoneyStory) -> None:
     job, _ = interrupted_job(story)
     story.machine(None)
     finish(story, job, 350)
-    found = reports.verify()
+    found = story.reports.verify()
     assert found.closed
     assert (found.machines, found.invoiced, found.booked_microusd) == (4, 0, story.booked())
-    assert reports.verify(job_id=job.id).machines == 3
+    assert story.reports.verify(job_id=job.id).machines == 3
 
 
-def test_verifying_finds_a_wrong_entry_rollup_and_budget(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_verifying_finds_a_wrong_entry_rollup_and_budget(story: MoneyStory) -> None:
     job, machines = interrupted_job(story)
     finish(story, job, 350)
     with story.engine.begin() as connection:
@@ -438,38 +388,36 @@ def test_verifying_finds_a_wrong_entry_rollup_and_budget(
             ),
             {"machine": machines[2].id},
         )
-    found = reports.verify().differences
+    found = story.reports.verify().differences
     assert [(one.instance_id, one.difference_microusd) for one in found] == [
         (machines[2].id, 1), (None, 1), (None, 1),
     ]  # fmt: skip
     assert "differs from the bill recalculated" in found[0].what
     assert "rollup" in found[1].what
     assert str(job.id) in found[2].what
-    assert [one.what for one in reports.verify(job_id=job.id).differences] == [
+    assert [one.what for one in story.reports.verify(job_id=job.id).differences] == [
         one.what for one in found
     ]
 
 
-def test_what_was_just_learned_is_no_difference_until_the_bill_is_final(
-    story: MoneyStory, reports: CostReports
-) -> None:
+def test_what_was_just_learned_is_no_difference_until_the_bill_is_final(story: MoneyStory) -> None:
     machine = story.machine(story.job(story.project()))
     story.accrue(100)
     story.quote(101, [(50, 2 * PRICE)])
-    found = reports.verify()
+    found = story.reports.verify()
     assert (found.revised, found.differences) == (1, ())
     story.end(machine, 120)
     story.quote(130, [])
     story.accrue(130)
-    found = reports.verify()
+    found = story.reports.verify()
     assert (found.revised, found.differences) == (0, ())
     story.quote(131, [(60, 3 * PRICE)])
-    found = reports.verify()
+    found = story.reports.verify()
     assert found.revised == 0
     assert [one.difference_microusd for one in found.differences] == [-60 * A_SECOND]
 
 
-def test_verifying_against_the_clouds_own_bill(story: MoneyStory, reports: CostReports) -> None:
+def test_verifying_against_the_clouds_own_bill(story: MoneyStory) -> None:
     job = story.job(story.project())
     ended, running = story.machine(job), story.machine(job)
     story.accrue(61)
@@ -481,11 +429,11 @@ def test_verifying_against_the_clouds_own_bill(story: MoneyStory, reports: CostR
         running.provider_instance_id: {"compute": 1},  # it runs: the bills are not comparable
         "i-nobody": {"compute": 0},
     }
-    assert reports.verify({"local": bill}).closed
-    assert reports.verify({"local": bill}).invoiced == 1
+    assert story.reports.verify({"local": bill}).closed
+    assert story.reports.verify({"local": bill}).invoiced == 1
     bill[ended.provider_instance_id] = {"compute": 70 * A_SECOND + 2, "disk": 5}
     bill["i-stranger"] = {"compute": 9}
-    found = reports.verify({"local": bill}).differences
+    found = story.reports.verify({"local": bill}).differences
     assert [(one.component, one.difference_microusd) for one in found] == [
         ("compute", -2), ("disk", -5), (None, -9),
     ]  # fmt: skip

@@ -23,9 +23,7 @@ from tests.support.stories.orchestration_story import PRICES, Story
 
 def test_a_final_bill_is_made_again(engine: Engine, tmp_path: Path) -> None:
     story = Story(engine, tmp_path / "store")
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, [only] = story.training()
     story.pass_time(120)
     story.stop(job_id)
     story.pass_time(200)

@@ -18,18 +18,19 @@ from app.adapters.providers.aws.client.clients import AwsClients
 from app.adapters.providers.aws.client.job_data_role import JobDataRole
 from app.api.agents import grant_cache
 from app.orchestration.frame.runtime import Limits, Runtime
+from app.storage.schema import tables
 from tests.support.api.agent_api import (
     Gang,
     ServedApi,
     SpeakingAgent,
     cancel,
-    make_gang,
     make_runtime,
     served,
     wait_until,
 )
 from tests.support.aws.aws_parts import shared_session
 from tests.support.object_stores.scoped_s3 import DATA_ROLE, ScopedS3
+from tests.support.servers.table_rows import execute, rows_of
 from trainer.agent.checkpoints.storage_credentials import StorageAccess
 from trainer.agent.checkpoints.storage_root import AccessDenied, StorageRoot, StoreDenied
 from trainer.protocol.agent_report import FactKind
@@ -55,11 +56,13 @@ def runtime(engine: Engine, tmp_path: Path, s3: ScopedS3) -> Runtime:
 
 
 @pytest.fixture
-def api(runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServedApi]:
+def api(
+    engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServedApi]:
     monkeypatch.setattr(grant_cache, "FIRST_PAUSE_SECONDS", 0.2)
     settings = AwsSettings(regions=("us-east-1",), endpoint_url=s3.url)
     issuer = JobDataRole(DATA_ROLE, settings, AwsClients(settings, shared_session()))
-    with served(runtime, {"s3": issuer}) as found:
+    with served(engine, runtime, {"s3": issuer}) as found:
         yield found
 
 
@@ -101,26 +104,19 @@ def opened(grant: StorageGrant, uri: str) -> StorageRoot:
 
 
 def events(engine: Engine, job_id: Any) -> list[tuple[str, str]]:
-    with engine.begin() as connection:
-        rows = connection.execute(
-            text("SELECT kind, message FROM events WHERE job_id = :id ORDER BY seq"),
-            {"id": job_id},
-        )
-        return [(row.kind, row.message) for row in rows]
+    return [(row.kind, row.message) for row in rows_of(engine, tables.events, job_id=job_id)]
 
 
-def test_a_working_machine_gets_what_its_job_needs(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
-    gang = make_gang(engine, runtime)
+def test_a_working_machine_gets_what_its_job_needs(api: ServedApi, s3: ScopedS3) -> None:
+    gang = api.gang()
     agent = working(api, gang)
     grant = await_grant(agent)
     assert ALL < grant.seconds <= 3_600
-    store = opened(grant, f"{runtime.checkpoint_root_uri}/{gang.job_id}")
+    store = opened(grant, f"{api.runtime.checkpoint_root_uri}/{gang.job_id}")
     store.put_new("fences/0000000001.json", b"{}")
     assert store.list_keys("fences") == ["fences/0000000001.json"]
     with pytest.raises(StoreDenied):
-        opened(grant, f"{runtime.checkpoint_root_uri}/other").put_new("x", b"")
+        opened(grant, f"{api.runtime.checkpoint_root_uri}/other").put_new("x", b"")
     # It holds enough now; another machine of the job, or this one anew, gets the same.
     assert granted(agent, grant=grant.grant, seconds_left=grant.seconds) == []
     assert granted(agent)[0].values == grant.values
@@ -128,22 +124,18 @@ def test_a_working_machine_gets_what_its_job_needs(
     assert s3.assumed[0]["RoleSessionName"] == f"lowtide-{gang.job_id}"
 
 
-def test_an_agent_of_the_release_before_is_answered_as_ever(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
-    agent = working(api, make_gang(engine, runtime))
+def test_an_agent_of_the_release_before_is_answered_as_ever(api: ServedApi, s3: ScopedS3) -> None:
+    agent = working(api, api.gang())
     for reply in (agent.report(fence=1), agent.report(fence=1)):
         assert reply.json()["storage"] == []
     assert s3.assumed == []
 
 
-def test_it_is_renewed_before_a_cut_off_machine_could_need_it(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
+def test_it_is_renewed_before_a_cut_off_machine_could_need_it(api: ServedApi, s3: ScopedS3) -> None:
     """Of an hour, an hour less (lease + drain + 15 minutes) is used before it is renewed: a machine
     that is cut off right after an answer still holds 2,880 s, and its lease is over in 1,800.
     """
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     first = await_grant(agent)
     assert granted(agent, grant=first.grant, seconds_left=ALL + 1) == []
     # What is kept here is as old for the machine, unless it came from another process.
@@ -166,11 +158,9 @@ def _age(api: ServedApi, seconds: float) -> None:
         kept.issued -= seconds
 
 
-def test_what_is_kept_replaces_nothing_better(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
+def test_what_is_kept_replaces_nothing_better(api: ServedApi, s3: ScopedS3) -> None:
     """Two api processes hold two credentials of a job, and the issuer is away."""
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     first = await_grant(agent)
     _age(api, 1_000.0)
     s3.trouble = ("AccessDenied", 403)
@@ -181,27 +171,25 @@ def test_what_is_kept_replaces_nothing_better(
     assert 2_500 < found.seconds < 2_601
 
 
-def test_a_machine_that_saves_to_leave_gets_them_too(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
+def test_a_machine_that_saves_to_leave_gets_them_too(api: ServedApi, s3: ScopedS3) -> None:
     """Its last save needs them."""
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     prepared = agent.fact(FactKind.PREPARED, master_port=20_000)
     assert agent.report(fence=1, facts=[prepared]).status_code == 200
     started = agent.fact(FactKind.TRAINER_STARTED)
     assert agent.report(fence=1, phase="train", facts=[started]).status_code == 200
-    cancel(runtime, agent.gang.job_id)
+    cancel(api.runtime, agent.gang.job_id)
     wait_until(lambda: agent.directive(fence=1, phase="train")["kind"] == "drain", 10)
     assert s3.assumed == []
     assert await_grant(agent).values
 
 
 def test_an_issuer_that_refuses_is_left_alone_for_a_while(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every machine of every job reports twice a second."""
     monkeypatch.setattr(grant_cache, "FIRST_PAUSE_SECONDS", 60.0)
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     s3.trouble = ("AccessDenied", 403)
     assert granted(agent) == []
     s3.trouble = None
@@ -209,10 +197,8 @@ def test_an_issuer_that_refuses_is_left_alone_for_a_while(
     assert s3.assumed == []
 
 
-def test_no_machine_gets_any_that_works_for_no_live_attempt(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3
-) -> None:
-    gang = make_gang(engine, runtime, nodes=2)
+def test_no_machine_gets_any_that_works_for_no_live_attempt(api: ServedApi, s3: ScopedS3) -> None:
+    gang = api.gang(nodes=2)
     lone = SpeakingAgent(api, gang)
     assert lone.register().status_code == 200  # its mate is not there: hold
     assert lone.report(storage=held()).json()["directive"]["kind"] == "hold"
@@ -220,15 +206,17 @@ def test_no_machine_gets_any_that_works_for_no_live_attempt(
     stranger = lone.report(storage=held(), fence=7)
     assert stranger.status_code == 403
     assert "storage" not in stranger.json()
-    going = working(api, make_gang(engine, runtime))
-    with engine.begin() as connection:
-        connection.execute(
-            text("UPDATE instances SET state = 'terminating' WHERE id = :id"),
-            {"id": going.instance_id},
-        )
+    going = working(api, api.gang())
+    execute(
+        api.engine,
+        "UPDATE instances SET state = 'terminating' WHERE id = :id",
+        id=going.instance_id,
+    )
     reply = going.report(storage=held(), facts=[going.fact(FactKind.PHASE, phase="idle")])
     assert reply.json()["directive"]["kind"] == "leave"
     assert reply.json()["storage"] == []
+    # Nor is one on its way that an answer did not wait for.
+    assert not api.app.state.storage_grants._kept
     assert s3.assumed == []
 
 
@@ -248,8 +236,6 @@ def granted_none(agent: SpeakingAgent) -> bool:
 )
 def test_an_issuer_that_fails_fails_no_report(
     api: ServedApi,
-    engine: Engine,
-    runtime: Runtime,
     s3: ScopedS3,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -258,18 +244,20 @@ def test_an_issuer_that_fails_fails_no_report(
 ) -> None:
     monkeypatch.setattr(grant_cache, "TOLD_AFTER_SECONDS", 0.5)
     s3.trouble = trouble
-    gang = make_gang(engine, runtime)
+    gang = api.gang()
     agent = working(api, gang)
 
     def told(kind: str) -> Callable[[], bool]:
         def look() -> bool:
             assert granted(agent) == [] or s3.trouble is None
-            return any(one == kind for one, _ in events(engine, gang.job_id))
+            return any(one == kind for one, _ in events(api.engine, gang.job_id))
 
         return look
 
     wait_until(told("storage_access_fails"))
-    [said] = [what for kind, what in events(engine, gang.job_id) if kind == "storage_access_fails"]
+    [said] = [
+        what for kind, what in events(api.engine, gang.job_id) if kind == "storage_access_fails"
+    ]
     assert "keep their current ones" in said
     assert re.search(words, said), said
     s3.trouble = None
@@ -278,11 +266,11 @@ def test_an_issuer_that_fails_fails_no_report(
 
 
 def test_an_issuer_that_hangs_holds_up_no_report(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grant_cache, "ANSWER_SECONDS_MAX", 0.2)
     s3.trouble = ("hang", 2)
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     assert granted(agent) == []
     late = await_grant(agent)  # what came late goes with a later answer
     # It was issued at some moment of the call: its hour is counted from the call's beginning.
@@ -290,9 +278,9 @@ def test_an_issuer_that_hangs_holds_up_no_report(
 
 
 def test_a_credential_that_the_store_refuses_is_replaced(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
+    api: ServedApi, s3: ScopedS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     first = await_grant(agent)
     refused = {"grant": first.grant, "seconds_left": 3_000.0, "refused": True}
     assert granted(agent, **refused) == []  # it may only not be valid yet
@@ -313,9 +301,9 @@ def test_a_credential_that_the_store_refuses_is_replaced(
     ],
 )
 def test_a_report_that_says_nonsense_of_it_is_refused_or_gets_nothing(
-    api: ServedApi, engine: Engine, runtime: Runtime, s3: ScopedS3, storage: Any
+    api: ServedApi, s3: ScopedS3, storage: Any
 ) -> None:
-    agent = working(api, make_gang(engine, runtime))
+    agent = working(api, api.gang())
     fact = agent.fact(FactKind.PHASE, phase="idle")
     assert agent.report(storage=storage, facts=[fact], fence=1).status_code == 422
     agent.facts_told -= 1
@@ -326,27 +314,22 @@ def test_a_report_that_says_nonsense_of_it_is_refused_or_gets_nothing(
 
 
 def test_no_credential_is_kept_anywhere(
-    api: ServedApi,
-    engine: Engine,
-    runtime: Runtime,
-    s3: ScopedS3,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    api: ServedApi, s3: ScopedS3, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither in a row of any table, nor in a log, nor in a store, nor where values are shown."""
     caplog.set_level("DEBUG")
-    gang = make_gang(engine, runtime)
+    gang = api.gang()
     agent = working(api, gang)
     grant = await_grant(agent)
     kept = api.app.state.storage_grants
-    store = opened(grant, f"{runtime.checkpoint_root_uri}/{gang.job_id}")
+    store = opened(grant, f"{api.runtime.checkpoint_root_uri}/{gang.job_id}")
     store.put_new("fences/0000000001.json", b"{}")
     s3.expire()
     with pytest.raises(AccessDenied) as error:
         obstore_error(store)
     assert agent.append("attempt-0001/node-0.log", 0, b"a line").status_code == 200
     agent.report(fence=1, facts=[agent.fact(FactKind.PHASE, phase="restore")], storage=held())
-    with engine.begin() as connection:
+    with api.engine.begin() as connection:
         names = connection.execute(
             text("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
         ).scalars()

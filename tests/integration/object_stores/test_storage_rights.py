@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -24,56 +23,28 @@ from app.adapters.object_stores.obstore_store import (
     open_object_store,
     values_as_options,
 )
-from app.adapters.providers.aws.client.aws_settings import AwsSettings
-from app.adapters.providers.aws.client.clients import AwsClients
-from app.adapters.providers.aws.client.job_data_role import JobDataRole
 from app.adapters.providers.aws.client.session_policy import policy_problem, session_policy
 from app.adapters.providers.gcp.client.access_boundary import access_boundary, boundary_problem
-from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
-from app.adapters.providers.gcp.client.job_data_token import JobDataToken
-from app.domain.market.storage_places import StoragePlace, StorageRight, job_places
+from app.domain.market.storage_places import StoragePlace, StorageRight
 from app.orchestration.deployment.diagnose_grants import check_storage_grants
 from app.ports.storage_grants import GrantRefused, IssuedCredential, StorageGrantIssuer
-from tests.support.aws.aws_parts import shared_session
-from tests.support.object_stores.scoped_gcs import (
-    CONTROL_TOKEN,
-    DATA_ACCOUNT,
-    MACHINE_TOKEN,
-    ScopedGcs,
+from tests.support.object_stores.deciding_store import (
+    BUCKET,
+    JOB_A,
+    PLACES,
+    ROOT,
+    DecidingStore,
+    access_of,
+    opened,
+    places_of,
 )
-from tests.support.object_stores.scoped_s3 import CONTROL_KEY, DATA_ROLE, MACHINE_KEY, ScopedS3
+from tests.support.object_stores.scoped_s3 import ScopedS3
 from trainer.agent.checkpoints.part_upload import put_shard
-from trainer.agent.checkpoints.storage_credentials import StorageAccess
 from trainer.agent.checkpoints.storage_root import (
-    AccessDenied,
     NoSuchKey,
-    StorageRoot,
     StoreDenied,
-    StoreUnavailable,
 )
-from trainer.protocol.storage_access import StorageGrant
 
-JOB_A, JOB_B = UUID(int=0xA), UUID(int=0xB)
-BUCKET = "lowtide-test"
-ROOT = "lowtide"
-PROJECT, OTHER = UUID(int=1), UUID(int=2)
-PLACES = {
-    "A's checkpoints": f"{ROOT}/checkpoints/{JOB_A}",
-    "B's checkpoints": f"{ROOT}/checkpoints/{JOB_B}",
-    "like A's checkpoints": f"{ROOT}/checkpoints/{JOB_A}0",
-    "A's logs": f"{ROOT}/logs/{JOB_A}",
-    "B's logs": f"{ROOT}/logs/{JOB_B}",
-    "own workdirs": f"{ROOT}/workdirs/{PROJECT}",
-    "other workdirs": f"{ROOT}/workdirs/{OTHER}",
-    "A's input": "corpus/a",
-    "like A's input": "corpus/ab",
-    "B's input": "corpus/b",
-    "A's outputs": f"results/{JOB_A}",
-    "B's outputs": f"results/{JOB_B}",
-    "outputs of all": "results",
-    "the store": ROOT,
-    "the bucket": "",
-}
 VERBS = ("get", "put", "list", "delete")
 # What else is allowed is a hole.
 ALLOWED = {
@@ -99,64 +70,7 @@ ALLOWED_GS = {
 }
 
 
-def places_of(scheme: str, job: UUID, name: str) -> tuple[StoragePlace, ...]:
-    at = f"{scheme}://{BUCKET}"
-    return job_places(
-        str(job),
-        f"{at}/{ROOT}/checkpoints/{job}",
-        {"/data": f"{at}/corpus/{name}"},
-        {"out": f"{at}/results"},
-    )
-
-
-class Cloud:
-    """A store that decides, and who may ask it."""
-
-    def __init__(self, scheme: str, fake: ScopedS3 | ScopedGcs) -> None:
-        self.scheme, self.fake = scheme, fake
-
-    @property
-    def issuer(self) -> StorageGrantIssuer:
-        if isinstance(self.fake, ScopedS3):
-            settings = AwsSettings(regions=("us-east-1",), endpoint_url=self.fake.url)
-            return JobDataRole(DATA_ROLE, settings, AwsClients(settings, shared_session()))
-        endpoint = self.fake.url
-        return JobDataToken(DATA_ACCOUNT, GcpSettings("p", ("us-central1",), endpoint=endpoint))
-
-    def given(self, who: str) -> dict[str, str]:
-        """The credential's values."""
-        s3 = self.scheme == "s3"
-        if who in ("machine role", "control plane"):
-            own = who == "control plane"
-            if s3:
-                key = CONTROL_KEY if own else MACHINE_KEY
-                return {"access_key_id": key, "secret_access_key": "x"}
-            return {"token": CONTROL_TOKEN if own else MACHINE_TOKEN}
-        if who == "expired":
-            self.fake.lifetime = 0.0
-        job, name = (JOB_B, "b") if who == "B" else (JOB_A, "a")
-        issued = self.issuer.issue(places_of(self.scheme, job, name), job)
-        self.fake.lifetime = None
-        return dict(issued.values)
-
-    def client(self, values: dict[str, str], folder: str = "") -> Any:
-        later = {**values, "expires_at": None}
-        uri = f"{self.scheme}://{BUCKET}/{folder}".rstrip("/")
-        return obstore.store.from_url(
-            uri, credential_provider=lambda: later, client_options={"allow_http": True}
-        )
-
-
-@pytest.fixture(params=["s3", "gs"])
-def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cloud]:
-    made: ScopedS3 | ScopedGcs = ScopedS3(BUCKET) if request.param == "s3" else ScopedGcs(BUCKET)
-    with closing(made) as fake:
-        for name, value in fake.environment().items():
-            monkeypatch.setenv(name, value)
-        yield Cloud(request.param, fake)
-
-
-def _fill(cloud: Cloud) -> None:
+def _fill(cloud: DecidingStore) -> None:
     control = cloud.client(cloud.given("control plane"))
     for folder in PLACES.values():
         obstore.put(control, f"{folder}/there".lstrip("/"), b"x")
@@ -179,7 +93,7 @@ def _try(store: Any, folder: str, verb: str) -> bool:
 
 
 @pytest.mark.parametrize("who", ALLOWED)
-def test_the_matrix_of_rights(cloud: Cloud, who: str) -> None:
+def test_the_matrix_of_rights(cloud: DecidingStore, who: str) -> None:
     _fill(cloud)
     store = cloud.client(cloud.given(who))
     wanted = (ALLOWED if cloud.scheme == "s3" else ALLOWED_GS)[who]
@@ -195,17 +109,7 @@ def test_the_matrix_of_rights(cloud: Cloud, who: str) -> None:
     assert found == wanted
 
 
-def opened(cloud: Cloud, folder: str, access: StorageAccess) -> StorageRoot:
-    return StorageRoot(f"{cloud.scheme}://{BUCKET}/{folder}", access=access)
-
-
-def access_of(cloud: Cloud, who: str = "A", seconds: float = 3_600.0) -> StorageAccess:
-    access = StorageAccess([cloud.scheme])
-    access.take([StorageGrant(cloud.scheme, f"s.{who}", seconds, cloud.given(who))], access._now())
-    return access
-
-
-def test_an_agent_does_all_that_it_does_with_them(cloud: Cloud) -> None:
+def test_an_agent_does_all_that_it_does_with_them(cloud: DecidingStore) -> None:
     """What is missing is missing, though a store may say 403 for it."""
     _fill(cloud)
     access = access_of(cloud)
@@ -231,14 +135,14 @@ def test_an_agent_does_all_that_it_does_with_them(cloud: Cloud) -> None:
         opened(cloud, PLACES["like A's input"], access).list_objects(10)
 
 
-def test_no_other_credential_writes_a_fence_over_another(cloud: Cloud) -> None:
+def test_no_other_credential_writes_a_fence_over_another(cloud: DecidingStore) -> None:
     _fill(cloud)
     with pytest.raises(StoreDenied):
         opened(cloud, PLACES["B's checkpoints"], access_of(cloud)).put_new("fences/9.json", b"{}")
 
 
 @pytest.mark.parametrize("kind", ["fences", "manifests", "shares"])
-def test_what_the_lineage_rests_on_is_never_written_over(cloud: Cloud, kind: str) -> None:
+def test_what_the_lineage_rests_on_is_never_written_over(cloud: DecidingStore, kind: str) -> None:
     """A machine that is cut off, or stolen, keeps its credential for as long as an hour."""
     folder = PLACES["A's checkpoints"]
     key = f"{folder}/{kind}/0000000001.json"
@@ -251,111 +155,8 @@ def test_what_the_lineage_rests_on_is_never_written_over(cloud: Cloud, kind: str
     assert bytes(obstore.get(store, key).bytes()) == b"first"
 
 
-def test_an_upload_goes_on_with_the_next_credential(cloud: Cloud) -> None:
-    """Its token ends between two parts: the next part is sent with the next one."""
-    access = access_of(cloud)
-    lineage = opened(cloud, PLACES["A's checkpoints"], access)
-    renewed = []
-
-    def renew() -> None:
-        if not renewed:
-            renewed.append(cloud.given("A"))
-            access.take([StorageGrant(cloud.scheme, "s.next", 3_600.0, renewed[0])], access._now())
-
-    access.notify_by(renew)
-
-    def pieces() -> Iterator[bytes]:
-        for number in range(96):
-            if number == 60:
-                # Its time is over by our own clock, too: 5 s are less than a request needs.
-                held, _ = access._held[cloud.scheme]
-                access._held[cloud.scheme] = (held, access._now() + 5.0)
-            yield b"x" * (1 << 20)
-
-    put_shard(lineage, "data/1/shard", pieces(), 96 << 20)
-    assert renewed
-    assert sum(map(len, lineage.stream("data/1/shard"))) == 96 << 20
-
-
-def test_an_upload_whose_token_the_store_ends_is_made_anew(cloud: Cloud) -> None:
-    """By the store's clock alone it is over: the parts that were read are gone, the file is not."""
-    access = access_of(cloud)
-    lineage = opened(cloud, PLACES["A's checkpoints"], access)
-
-    def renew() -> None:
-        if any(one.refused for one in access.held() or ()):
-            next_one = StorageGrant(cloud.scheme, "s.next", 3_600.0, cloud.given("A"))
-            access.take([next_one], access._now())
-
-    access.notify_by(renew)
-
-    def pieces(ends_at: int | None = None) -> Iterator[bytes]:
-        for number in range(96):
-            if number == ends_at:
-                cloud.fake.expire()
-            yield b"x" * (1 << 20)
-
-    with pytest.raises(AccessDenied):
-        put_shard(lineage, "data/1/shard", pieces(ends_at=60), 96 << 20)
-    assert lineage.list_keys("data") == []  # no half of it is there
-    put_shard(lineage, "data/1/shard", pieces(), 96 << 20)
-    assert sum(map(len, lineage.stream("data/1/shard"))) == 96 << 20
-
-
-@pytest.mark.parametrize("cloud", ["s3"], indirect=True)
-def test_a_wrong_clock_is_named_and_no_credential_is_blamed(cloud: Cloud) -> None:
-    """Requests to Google are not signed with a time, so that only S3 can say so."""
-    assert isinstance(cloud.fake, ScopedS3)
-    rings: list[None] = []
-    access = access_of(cloud)
-    access.notify_by(lambda: rings.append(None))
-    cloud.fake.ahead_seconds = 1_000.0
-    with pytest.raises(StoreUnavailable, match="the clock of this machine is wrong") as error:
-        opened(cloud, PLACES["A's checkpoints"], access).put_new("fences/1.json", b"{}")
-    assert not isinstance(error.value, StoreDenied | AccessDenied)
-    assert rings == []
-
-
-@pytest.mark.parametrize("when", ["expired before its time", "not valid yet"])
-def test_a_credential_that_the_store_refuses_is_waited_out(cloud: Cloud, when: str) -> None:
-    """Clocks differ: the request is repeated with the next credential."""
-    if when == "not valid yet" and cloud.scheme == "gs":
-        assert isinstance(cloud.fake, ScopedGcs)
-        cloud.fake.since = time.monotonic() + 0.5
-    access = access_of(cloud, "A" if when == "not valid yet" else "expired")
-    if when == "not valid yet" and isinstance(cloud.fake, ScopedS3):
-        for one in cloud.fake.sessions.values():
-            one.since = time.monotonic() + 0.5 if one.narrowed is not None else 0.0
-    asked = []
-
-    def renew() -> None:
-        [held] = access.held() or ()
-        if held.refused:
-            asked.append(held.grant)
-            time.sleep(0.6)
-            next_one = StorageGrant(cloud.scheme, f"s.{len(asked)}", 3_600.0, cloud.given("A"))
-            access.take([next_one], access._now())
-
-    access.notify_by(renew)
-    lineage = opened(cloud, PLACES["A's checkpoints"], access)
-    lineage.put_new("fences/0000000001.json", b"{}")
-    assert lineage.get("fences/0000000001.json") == b"{}"
-    assert asked
-
-
-def test_a_credential_that_is_never_accepted_ends_with_a_word(
-    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("trainer.agent.checkpoints.storage_credentials.WAIT_SECONDS", 0.2)
-    lineage = opened(cloud, PLACES["A's checkpoints"], access_of(cloud, "expired"))
-    with pytest.raises(StoreUnavailable) as error:
-        lineage.put_new("fences/0000000001.json", b"{}")
-    assert not isinstance(error.value, StoreDenied)
-    assert "no credentials" in str(error.value) or isinstance(error.value, AccessDenied)
-
-
 @pytest.mark.parametrize("trouble", ["403", "garbage", "empty"])
-def test_an_issuer_in_trouble_says_so_without_a_secret(cloud: Cloud, trouble: str) -> None:
+def test_an_issuer_in_trouble_says_so_without_a_secret(cloud: DecidingStore, trouble: str) -> None:
     if isinstance(cloud.fake, ScopedS3):
         kinds = {"403": ("AccessDenied", 403), "garbage": ("garbage", 200), "empty": ("X", 500)}
         cloud.fake.trouble = kinds[trouble]
@@ -369,7 +170,7 @@ def test_an_issuer_in_trouble_says_so_without_a_secret(cloud: Cloud, trouble: st
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_doctor_tries_a_credential(cloud: Cloud, wide: bool) -> None:
+def test_the_doctor_tries_a_credential(cloud: DecidingStore, wide: bool) -> None:
     """One that leads out of its folder is found, as of a server that ignores session policies."""
     root = f"{cloud.scheme}://{BUCKET}/{ROOT}/checkpoints"
     issuer = cloud.issuer
@@ -421,6 +222,12 @@ def test_a_job_with_too_many_places_is_told_so() -> None:
     assert boundary_problem(buckets[:10]) is None
 
 
+def test_a_policy_has_no_character_more_than_json_needs() -> None:
+    """Blanks count against its limit: with them, jobs that fit would be refused."""
+    told = session_policy(places_of("s3", JOB_A, "a"))
+    assert told == json.dumps(json.loads(told), separators=(",", ":"))
+
+
 def test_what_just_fits_is_taken_and_one_character_more_is_not() -> None:
     """STS and Google refuse what is longer, while the machine is rented already."""
     limits = ((policy_problem, _policy_length, 2_048), (boundary_problem, _longest_rule, 2_048))
@@ -441,7 +248,7 @@ def _longest_rule(places: Sequence[StoragePlace]) -> int:
     return max(len(one["availabilityCondition"]["expression"]) for one in rules)
 
 
-def test_no_credential_is_asked_for_that_no_policy_can_hold(cloud: Cloud) -> None:
+def test_no_credential_is_asked_for_that_no_policy_can_hold(cloud: DecidingStore) -> None:
     """A job that was accepted before its cloud's limit was known, or by other settings."""
     count, folder = (12, "x" * 120) if cloud.scheme == "s3" else (11, "x")
     many = [

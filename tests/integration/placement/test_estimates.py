@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select, update
 
-from app.domain.availability.hazard_by_age import hazard_factor
+from app.domain.availability.hazard_by_age import Experience
+from app.domain.availability.hazard_models import posterior
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.launch import LaunchOutcome
@@ -200,7 +201,7 @@ def test_what_is_measured_has_the_pauses_in_it_already():
 
 
 def test_a_hazard_is_one_figure_wherever_it_is_told(world: World, tmp_path: Path):
-    """HAZARD/H is one machine's, as in `explain`; that of a gang has its own name and a note."""
+    """HAZARD/H is one machine's, as in `explain`, and of several its head says so."""
     _, alone = ask(world, SPEC)
     gang_estimate = {"hours": 10, "gpu": "V100", "nodes": 4}
     _, gang = ask(world, {**SPEC, "nodes": 4, "estimate": gang_estimate})
@@ -214,6 +215,10 @@ def test_a_hazard_is_one_figure_wherever_it_is_told(world: World, tmp_path: Path
     assert "HAZARD/H" in told
     assert "INTERRUPTED/H" not in told
     of_gang = world.cli.ok("estimate", str(file), "--nodes", "4").out
+    [head] = [line for line in of_gang.splitlines() if line.startswith("POOL ALONE")]
+    assert "EACH  HAZARD/H EACH  JOB INTERRUPTED/H" in head
+    plan = world.cli.ok("submit", str(file), "--nodes", "4", "--dry-run").out
+    assert "HAZARD/H EACH" in plan
     assert "INTERRUPTED/H is that of the job, which any of its 4 machines interrupts." in of_gang
 
 
@@ -273,7 +278,9 @@ def test_lives_and_interruptions_are_counted_by_age(engine: Engine):
     assert found.taken == (1, 0, 1, 0, 0)
     assert found.lived_seconds == (300 + 600 + 600, 1_200 * 2, 1_800 + 5_400, 2_800, 0)
     assert (found.launches, found.refusals) == (5, 2)
-    assert hazard_factor(found) == pytest.approx((4 + 2) / (4 + 0.8333 + 0.8 + 1.1 + 0.1556), 0.01)
+    expected = 0.8333 + 0.8 + 1.1 + 0.1556
+    counted = Experience((0, 0, expected * 3_600 / 0.55, 0, 0), (0, 0, 2, 0, 0), 5, 2)
+    assert posterior(found).hazard_factor == pytest.approx(posterior(counted).hazard_factor, 1e-3)
     assert none == {}
 
 

@@ -292,9 +292,10 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert row.endswith("the most progress for its price and expected life")
     assert "has capacity for 1 of 2" in ran.row("us-west-2b")
     assert ran.row("on-demand", "3.060").endswith("not needed: slack 55m")
-    assert (
-        "expected to the end, beginning with: spot $2.95, waiting $3.10, on-demand $9.38" in ran.out
-    )
+    told = " ".join(ran.out.split())
+    ways = "with spot machines $2.95, by waiting $3.10, with on-demand machines $9.38"
+    assert f"the cost expected to the end of the job, beginning {ways}." in told
+    assert "so its figures differ." in told
     assert "Decision 2, attempt 1: spot, at" in ran.out
     assert "Decisions so far" not in ran.out
     history = world.cli.ok("explain", "digits", "--history").out

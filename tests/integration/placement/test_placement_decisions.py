@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, insert
 
+from app.domain.availability.hazard_models import USUAL_FACTOR
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
@@ -79,8 +80,8 @@ def test_what_is_learned_is_forgotten_with_its_reasons(story: Story) -> None:
             offer = uow.offers.get(ZONE_A)
         assert offer is not None
         factors.append(offer.hazard_factor)
-    assert factors[0] > 2
-    assert factors[1] == 1.0
+    assert factors[0] > 1.2 * USUAL_FACTOR
+    assert factors[1] == USUAL_FACTOR
 
 
 def test_a_wait_whose_figures_change_is_in_the_history_once(story: Story) -> None:

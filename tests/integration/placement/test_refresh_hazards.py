@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from app.domain.availability.gang_hazard import FAULTS_PER_HOUR, WARNED_PER_HOUR
-from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR
+from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR, Experience
+from app.domain.availability.hazard_models import USUAL_FACTOR, posterior
 from app.orchestration.placement.refresh_hazards import RefreshHazards
 from app.storage.schema import tables
 from tests.support.agent.agent_world import World
@@ -42,7 +43,8 @@ def test_hazard_and_price_of_a_gang_follow_age_price_and_warning(story: Story) -
     story.train(job_id)
     story.run()
     first, second = story.members(job_id)
-    fresh = pytest.approx(2 * (TAKEN_PER_HOUR[0] + FAULTS_PER_HOUR))
+    factor = posterior(Experience(launches=2)).hazard_factor
+    fresh = pytest.approx(2 * (TAKEN_PER_HOUR[0] * factor + FAULTS_PER_HOUR))
     assert told(story, first) == told(story, second) == (fresh, 2.0)
     # Looking again changes nothing that a machine is told: its answers stay in memory.
     version = story.job(job_id).version
@@ -75,7 +77,11 @@ def test_what_one_project_lived_through_is_told_to_anothers_machines(story: Stor
     story.run()
     hazard, _ = told(story, story.members(job_id)[0])
     # Twelve taken within an hour of machine time in all, where two were to be expected.
-    assert hazard == pytest.approx(TAKEN_PER_HOUR[0] * (4 + 12) / (4 + 2.0) + 0.0002, rel=0.01)
+    known = posterior(Experience((HOUR, 0, 0, 0, 0), (12, 0, 0, 0, 0), 13))
+    assert known.hazard_factor > 1.6 * USUAL_FACTOR
+    assert hazard == pytest.approx(
+        TAKEN_PER_HOUR[0] * known.hazard_factor + FAULTS_PER_HOUR, rel=0.01
+    )
 
 
 def test_on_demand_machines_are_hardly_ever_lost(story: Story) -> None:

@@ -6,24 +6,29 @@ Not here: the rate itself (tests/unit/orchestration/test_estimate_remaining.py),
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from app.domain.lifecycle.instance import EndedBy
+from app.domain.market.offer import Pool
 from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits
+from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.gang.shrink_gang import hold_seconds
+from app.orchestration.placement.choose_gang_size import size_question
 from app.orchestration.placement.decision_log import safe_until
-from app.orchestration.placement.spot_safety import may_return
+from app.orchestration.placement.spot_rules import may_return, spot_is_safe
 from app.orchestration.transitions.evaluate_moves import move_terms
-from app.storage.schema import tables
+from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import BY_PERSON
 from tests.support.stories.market_choice_story import market_choice_story
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
@@ -118,6 +123,34 @@ def test_what_one_job_took_to_start_is_in_every_restart_of_the_next(story: Story
         assert terms.boot_seconds + terms.restore_seconds == others
     found = estimate_job(story.runtime, story.project_id, parsed_spec(job.spec), 0, paths=20)
     assert found.restart_seconds == others
+
+
+@pytest.mark.parametrize(("start_up", "cheapest"), [(0.0, ZONE_A), (1_200.0, ZONE_B)])
+def test_each_choice_of_machines_counts_with_the_start_up(
+    story: Story, start_up: float, cheapest: Pool
+):
+    """Which pool, how many machines, how long survivors are kept, and whether spot is tried."""
+    story.quote({ZONE_A: 600_000, ZONE_B: 1_000_000}, available=10)
+    for pool, factor in ((ZONE_A, 3.0), (ZONE_B, 0.2)):  # the cheaper one is taken often
+        known = update(money_tables.pools).where(money_tables.pools.c.pool == pool)
+        with story.engine.begin() as connection:
+            connection.execute(known.values(hazard_factor=factor))
+    spec = {"deadline": "20h", "market": "auto", "estimate": {"hours": 10.0, "gpu": "V100"}}
+    job_id, runtime = story.submit(**spec), story.runtime
+    story.set(tables.jobs, job_id, start_up_seconds=start_up, start_up_p95_seconds=start_up)
+    limits = replace(runtime.limits, survivor_hold_seconds=10_000.0)
+    restart = limits.boot_p95_seconds + limits.restore_seconds + start_up
+    with runtime.begin() as uow, open_job(uow, runtime.entropy, job_id, BY_PERSON) as found:
+        assert found is not None
+        assert found.job.deadline_at is not None
+        first, *_ = offers_for(found, found.gang_need, 1, limits, anywhere=True)
+        assert first.offer.pool == cheapest
+        assert size_question(found, found.gang_need, limits).restart_seconds == restart
+        assert hold_seconds(found, limits) == restart
+        needs = 36_000.0 + limits.on_demand_acquire_seconds + 3 * restart
+        for room, safe in ((-60.0, False), (60.0, True)):
+            found.job.deadline_at = found.now + timedelta(seconds=needs + room)
+            assert spot_is_safe(found, limits, 36_000.0) is safe
 
 
 def test_a_start_that_lasts_is_known_to_last_before_it_has_ended(story: Story):

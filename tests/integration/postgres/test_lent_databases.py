@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from tests.support.api.people_api import make_project
 from tests.support.servers.postgres import LentDatabase, PostgresForTests
+from tests.support.servers.table_rows import execute
 
 
 @pytest.fixture
@@ -38,6 +39,5 @@ def test_rows_go_and_the_database_stays(lent: LentDatabase):
     ],
 )
 def test_a_changed_definition_ends_it(lent: LentDatabase, change: str):
-    with lent.engine.begin() as connection:
-        connection.execute(text(change))
+    execute(lent.engine, change)
     assert not lent.is_clean()

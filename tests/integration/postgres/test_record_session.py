@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import Engine, bindparam, event, insert, make_url, select, text
+from sqlalchemy import Engine, bindparam, event, make_url, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 from app.domain.lifecycle.entities import Budget
@@ -18,6 +18,7 @@ from app.storage.schema import tables
 from app.storage.session.engine import make_engine
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
+from tests.support.servers.table_rows import add_row
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 ALL_BUDGETS = Ready(select(*tables.budgets.c).order_by(tables.budgets.c.id))
@@ -38,8 +39,7 @@ def opened(engine: Engine) -> Iterator[RecordSession]:
 @pytest.fixture
 def project_id(engine: Engine) -> UUID:
     made = uuid4()
-    with engine.begin() as connection:
-        connection.execute(insert(tables.projects).values(id=made, name="alpha", created_at=AT))
+    add_row(engine, tables.projects, id=made, name="alpha", created_at=AT)
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,21 +15,9 @@ from tests.support.api.people_api import (
     PeopleApi,
     make_key,
     make_project,
-    people_api_with_sessions,
-    settings_for,
 )
-from tests.support.servers.postgres import PostgresForTests
 
 DIGEST = f"sha256:{'ab' * 32}"
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    folder: Path = tmp_path_factory.mktemp("s")
-    with people_api_with_sessions(settings_for(postgres.clone(), valkey_url, folder)) as served:
-        yield served
 
 
 @pytest.fixture

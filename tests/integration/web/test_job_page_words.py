@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from sqlalchemy import Engine
 
 from app.storage.reports.job_read_models import JobReports
@@ -12,11 +9,6 @@ from app.web.job.why_here import why_here
 from app.web.job_sentences import gang_steps, head_sentence
 from tests.support.stories.orchestration_story import ZONE_A, Story
 from trainer.protocol.agent_report import MachinePhase
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story, engine: Engine):
@@ -37,9 +29,7 @@ def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story
 
 
 def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine):
-    job_id = story.submit(2)
-    story.train(job_id)
-    first, second = story.members(job_id)
+    job_id, (first, second) = story.training(2)
 
     def said() -> str:
         return gang_steps(JobReports(engine).job(job_id), 40)

@@ -29,11 +29,9 @@ from tests.support.api.people_api import (
     make_key,
     make_own_gang,
     make_project,
-    people_api_with_sessions,
     price_pool,
-    settings_for,
 )
-from tests.support.servers.postgres import PostgresForTests
+from tests.support.servers.table_rows import change_row, change_rows, fetch
 
 _TOKEN = re.compile(r'name="form_token" value="([0-9a-f]{64})"')
 _NAMES = re.compile(r'<div class="job-name"><a href="[^"]*" title="[^"]*">([^<]*?)\s*<')
@@ -63,9 +61,8 @@ class Pages:
             made.append(answer.json()["id"])
         ended_at = datetime.now(UTC) if state in TERMINAL_JOB_STATES else None
         jobs = tables.jobs
-        with self.api.engine.begin() as connection:
-            changed = update(jobs).where(jobs.c.id.in_(made))
-            connection.execute(changed.values(state=state, ended_at=ended_at))
+        those = jobs.c.id.in_(made)
+        change_rows(self.api.engine, jobs, those, state=state, ended_at=ended_at)
         return made
 
     def names(self, query: str = "") -> list[str]:
@@ -91,8 +88,7 @@ class Pages:
         """States by name."""
         jobs = tables.jobs.c
         mine = select(jobs.name, jobs.state).where(jobs.project_id == self.project_id)
-        with self.api.engine.connect() as connection:
-            return {row.name: row.state for row in connection.execute(mine)}
+        return {row.name: row.state for row in fetch(self.api.engine, mine)}
 
 
 def token(answer: httpx.Response) -> str:
@@ -105,16 +101,6 @@ def words(answer: httpx.Response) -> str:
     """The text of a page's main part, without markup."""
     main = answer.text.partition("<main")[2].partition(">")[2]
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
-
-
-@pytest.fixture(scope="module")
-def api(
-    postgres: PostgresForTests, valkey_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PeopleApi]:
-    with people_api_with_sessions(
-        settings_for(postgres.clone(), valkey_url, tmp_path_factory.mktemp("s"))
-    ) as up:
-        yield up
 
 
 @pytest.fixture
@@ -130,11 +116,8 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
         *pages.submit("failed", state=JobState.FAILED, budget_usd=5),
     ]
     jobs, budgets = tables.jobs.c, tables.budgets
-    with pages.api.engine.begin() as connection:
-        spends = select(jobs.budget_id).where(jobs.id == running).scalar_subquery()
-        connection.execute(
-            update(budgets).where(budgets.c.id == spends).values(spent_microusd=1_000_000)
-        )
+    spends = select(jobs.budget_id).where(jobs.id == running).scalar_subquery()
+    change_row(pages.api.engine, budgets, spends, spent_microusd=1_000_000)
     listed = pages.client.get("/jobs").text
     [dash] = re.findall(r'<span class="muted" title="(Known once[^"]*)">–</span>', listed)
     assert "its page compares what has run so far" in html.unescape(dash)
@@ -145,13 +128,10 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
 def test_a_cost_that_a_cloud_waived_in_part_says_so_in_its_row(pages: Pages):
     gang = make_own_gang(pages.api, name="let-off")
     jobs, instances = tables.jobs, tables.instances
-    with pages.api.engine.begin() as connection:
-        own = update(jobs).where(jobs.c.id == gang.job_id)
-        connection.execute(own.values(project_id=pages.project_id))
+    change_row(pages.api.engine, jobs, gang.job_id, project_id=pages.project_id)
     assert "some waived" not in pages.client.get("/jobs").text
-    with pages.api.engine.begin() as connection:
-        of_job = update(instances).where(instances.c.job_id == gang.job_id)
-        connection.execute(of_job.values(rating={"waived": True}))
+    of_job = instances.c.job_id == gang.job_id
+    change_rows(pages.api.engine, instances, of_job, rating={"waived": True})
     assert re.search(
         r'<span class="muted waived" title="[^"]*">some waived</span>',
         pages.client.get("/jobs").text,
@@ -165,10 +145,8 @@ def test_a_group_saved_what_its_jobs_saved_together(pages: Pages):
 
     def tell(ids: list[str], spent: int, **values: Any) -> None:
         mine = select(jobs.c.budget_id).where(jobs.c.id.in_(ids))
-        with pages.api.engine.begin() as connection:
-            paid = update(budgets).where(budgets.c.id.in_(mine))
-            connection.execute(paid.values(spent_microusd=spent))
-            connection.execute(update(jobs).where(jobs.c.id.in_(ids)).values(values))
+        change_rows(pages.api.engine, budgets, budgets.c.id.in_(mine), spent_microusd=spent)
+        change_rows(pages.api.engine, jobs, jobs.c.id.in_(ids), **values)
 
     final = {"cost_final_at": datetime.now(UTC), "on_demand_comparison_microusd": 4_000_000}
     tell(known, 1_000_000, **final)
@@ -205,9 +183,8 @@ def test_what_runs_is_first_and_what_ended_is_last(pages: Pages):
 
 def test_the_running_job_is_on_the_first_page_of_many(pages: Pages):
     pages.submit("old-run", state=JobState.RUNNING)
-    with pages.api.engine.begin() as connection:
-        long_ago = datetime.now(UTC) - timedelta(days=9)
-        connection.execute(update(tables.jobs).values(submitted_at=long_ago))
+    long_ago = datetime.now(UTC) - timedelta(days=9)
+    change_rows(pages.api.engine, tables.jobs, submitted_at=long_ago)
     pages.submit(*(f"many-{number}" for number in range(102)))
     assert pages.names("?group=none")[0] == "old-run"
     first = words(pages.client.get("/jobs?group=none"))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.limits import Limits
@@ -18,11 +16,6 @@ from app.storage.schema import tables
 from tests.support.stories.orchestration_story import FAR, ZONE_A, ZONE_B, Story
 
 AHEAD = timedelta(days=2)
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 @pytest.mark.full

@@ -65,11 +65,6 @@ class Breaks(RowController[Piece]):
         return uow.now
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def test_work_that_always_raises_is_tried_ever_less_often(
     story: Story, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 
-from app.adapters.providers.gcp.client.bucket_location import locate_bucket
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.client.gcp_settings import GcpSettings
+from app.adapters.providers.gcp.provider import locate_bucket
 from app.ports.cloud_provider import ProviderError, RefusalKind
+from tests.support.servers.http_server import QuietHandler, http_server
 
 _BUCKETS = {
     "acme-regional": (200, {"location": "US-CENTRAL1"}),
@@ -26,33 +25,18 @@ _BUCKETS = {
 }
 
 
-class _Storage(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
+class _Storage(QuietHandler):
+    def serve(self) -> None:
         name = urlsplit(self.path).path.removeprefix("/storage/v1/b/")
         status, document = _BUCKETS.get(name, (404, {}))
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        self.answer(status, json.dumps(document).encode())
 
 
 @contextmanager
 def storage() -> Iterator[ComputeApi]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Storage)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-    settings = GcpSettings("acme", ("us-central1",), endpoint=endpoint, request_seconds=5.0)
-    try:
+    with http_server(_Storage) as url:
+        settings = GcpSettings("acme", ("us-central1",), endpoint=url, request_seconds=5.0)
         yield ComputeApi(settings, AnonymousCredentials())
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=60)
 
 
 def test_a_bucket_is_where_google_says() -> None:

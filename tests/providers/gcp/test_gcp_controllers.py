@@ -32,6 +32,7 @@ from tests.support.api.agent_api import BY_PERSON, make_runtime
 from tests.support.gce.gce_fake import FakeGce
 from tests.support.gce.gce_fake_bill import bill_microusd
 from tests.support.gce.gce_fake_state import Vm
+from tests.support.servers.table_rows import fetch
 
 _STEP_SECONDS = 5.0
 _STEPS_MAX = 200
@@ -107,8 +108,7 @@ class World:
     def instances(self) -> Sequence[Any]:
         """All rows, oldest first."""
         table = tables.instances
-        with self.engine.connect() as connection:
-            return connection.execute(select(table).order_by(table.c.requested_at)).all()
+        return fetch(self.engine, select(table).order_by(table.c.requested_at))
 
     def in_state(self, *states: str) -> list[Any]:
         """Rows in one of these states."""

@@ -15,6 +15,7 @@ from app.adapters.providers.local.files.cloud_folder import DAEMON, DAEMON_LOCK,
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, settle_terms
 from app.adapters.providers.local.files.local_variables import LocalVariables, kept_speeds
 from app.adapters.providers.local.server.cloud_stop import stop_cloud
+from app.settings import load_settings
 from tests.support.servers.embedded import python_process
 
 
@@ -70,14 +71,26 @@ def test_a_lock_that_another_process_holds_is_told_with_what_to_do(folder: Path)
     assert "then run `lowtide down` again" in str(told.value)
 
 
+def test_a_speed_that_nobody_set_is_not_told_about(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle_terms(folder, LocalSettings(billing_speed=60), 0)
+    assert kept_speeds(LocalVariables(), folder) == []
+    monkeypatch.setenv("LOWTIDE_LOCAL_BILLING_SPEED", "5")
+    [told] = kept_speeds(load_settings(), folder)
+    assert "; 5 has no effect here" in told
+
+
 def test_speeds_that_a_folder_keeps_are_told_with_what_to_do(folder: Path) -> None:
     assert kept_speeds(LocalVariables(local_billing_speed=60), folder) == [], "not made yet"
     settle_terms(folder, LocalSettings(billing_speed=60), 0)
     assert kept_speeds(LocalVariables(local_billing_speed=60), folder) == []
     told = "this state folder was made with LOWTIDE_LOCAL_BILLING_SPEED=60 and keeps it, because "
     told += "its bills rest on it; 1 has no effect here: for that, name a new folder with "
-    assert kept_speeds(LocalVariables(), folder) == [told + "--state-dir"]
+    assert kept_speeds(LocalVariables(local_billing_speed=1), folder) == [told + "--state-dir"]
     [said] = kept_speeds(LocalVariables(local_billing_speed=60, local_market_speed=2.5), folder)
     assert "LOWTIDE_LOCAL_MARKET_SPEED=1 and keeps it" in said
     (folder / "terms.json").write_text("{")
-    assert kept_speeds(LocalVariables(), folder) == [], "its start says what is damaged"
+    assert kept_speeds(LocalVariables(local_billing_speed=1), folder) == [], (
+        "its start says what is damaged"
+    )

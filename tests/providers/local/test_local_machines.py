@@ -355,7 +355,7 @@ def test_the_daemon_loads_nothing_heavy() -> None:
         [sys.executable, "-c", listing], capture_output=True, text=True, timeout=120, check=True
     )
     loaded = {name.partition(".")[0] for name in found.stdout.split()}
-    assert not loaded & {"numpy", "sqlalchemy", "pydantic", "boto3", "google", "fastapi", "torch"}
+    assert not loaded & {"sqlalchemy", "pydantic", "boto3", "google", "fastapi", "torch"}
 
 
 def _running(cloud: LocalCloudForTests, machine_id: str, word: bytes) -> list[int]:

@@ -15,7 +15,12 @@ import pytest
 
 from app.adapters.providers.local.files.cloud_settings import CloudTerms, LocalSettings
 from app.adapters.providers.local.market.market import RecordedMarkets
-from app.adapters.providers.local.market.recordings import RECORDINGS, TRACES_FOLDER
+from app.adapters.providers.local.market.recordings import (
+    RECORDINGS,
+    TRACES_FOLDER,
+    Recording,
+    region_of,
+)
 from app.adapters.providers.local.market.trace_file import TraceFileError, read_trace
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
@@ -51,6 +56,13 @@ def test_the_files_read_as_numpy_reads_them(name: str) -> None:
         np.testing.assert_array_equal(np.array(ours.on_demand, np.float32), theirs["od"])
         available = np.array([np.frombuffer(row, np.uint8) for row in ours.available])
         np.testing.assert_array_equal(available, theirs["avail"])
+
+
+@pytest.mark.parametrize("recording", RECORDINGS, ids=lambda recording: recording.name)
+def test_a_recording_names_the_regions_of_its_zones(recording: Recording) -> None:
+    zones = read_trace(TRACES_FOLDER / f"{recording.name}.npz").zones
+    regions = {region_of(zone.partition("_")[0], recording.cloud) for zone in zones}
+    assert recording.regions == tuple(sorted(regions))
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

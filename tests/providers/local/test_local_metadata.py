@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from email.message import Message
 
 import pytest
 
@@ -37,7 +38,7 @@ GOOGLE = {"Metadata-Flavor": "Google"}
 class Answer:
     status: int
     text: str
-    headers: dict[str, str]
+    headers: Message
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Endpoint:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
             text = response.read().decode()
-            return Answer(response.status, text, dict(response.getheaders()))
+            return Answer(response.status, text, response.headers)
         finally:
             connection.close()
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.support.servers.http_server import HttpServer, QuietHandler
 from trainer.protocol.agent_report import (
     PROTOCOL_VERSION,
     AgentReport,
@@ -31,16 +31,6 @@ from trainer.protocol.directive import (
 )
 from trainer.protocol.run_config import RunConfig
 from trainer.protocol.wire import decode, encode
-
-
-class QuietServer(ThreadingHTTPServer):
-    """Says nothing of clients that were killed in the middle of a request."""
-
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
 
 
 class FakeControlPlane:
@@ -66,22 +56,16 @@ class FakeControlPlane:
         self._nonces: dict[str, str] = {}
         self._lives: dict[str, int] = {}
         self._lock = threading.RLock()
-        self._server = QuietServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(self._handler())
 
     @property
     def url(self) -> str:
         """Where agents find it."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def stop(self) -> None:
         """Close it; fails the test if an agent broke the protocol."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=60)
+        self._server.close()
         assert not self.problems, self.problems
 
     def direct(
@@ -217,7 +201,7 @@ class FakeControlPlane:
         if gap:
             self._gaps[stream] = (offset, offset + gap)
         self.logs[stream] = held + bytes(gap) + content
-        return 200, {"next_offset": len(self.logs[stream])}
+        return 200, {"next_offset": len(self.logs[stream]), "kept": True}
 
     def _fill_gap(self, stream: str, offset: int, content: bytes) -> tuple[int, Any]:
         held = self.logs[stream]
@@ -226,7 +210,7 @@ class FakeControlPlane:
             return 409, {"next_offset": begin}
         self._gaps[stream] = (begin + len(content), end)
         self.logs[stream] = held[:begin] + content + held[begin + len(content) :]
-        return 200, {"next_offset": begin + len(content)}
+        return 200, {"next_offset": begin + len(content), "kept": True}
 
     def _directive(self, machine: str) -> Directive:
         return self._directives.setdefault(machine, Directive(DirectiveKind.HOLD, 1))
@@ -258,17 +242,9 @@ class FakeControlPlane:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         plane = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                self._serve()
-
-            def do_GET(self) -> None:
-                self._serve()
-
-            def _serve(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        class Handler(QuietHandler):
+            def serve(self) -> None:
+                body = self.body()
                 with plane._lock:
                     status, answer = plane._answer(self.path, self.headers, body)
                     if "/logs" in self.path and plane.lose_log_answers > 0:
@@ -277,16 +253,21 @@ class FakeControlPlane:
                         return
                 if "/logs" in self.path:
                     time.sleep(plane.log_seconds)
-                content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                del format, args
+                kind, content = _as_content(status, answer)
+                self.answer(status, content, {"Content-Type": kind})
 
         return Handler
+
+
+def _as_content(status: int, answer: Any) -> tuple[str, bytes]:
+    """Content type and bytes as /openapi.json has them (tests/unit/agent/test_fake_answers.py)."""
+    if isinstance(answer, bytes):
+        return "application/gzip", answer
+    if status < 400:
+        return "application/json", json.dumps(answer).encode()
+    said = {"title": "Refused", "detail": "This control plane is a test's, which wants it so."}
+    problem = {"type": "about:blank", "status": status, **said, **answer}
+    return "application/problem+json", json.dumps(problem).encode()
 
 
 def digest_of(content: bytes) -> str:

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support.agent.fake_control_plane import QuietServer
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 _TOKEN_PATH = "/latest/api/token"
 _TTL = "X-aws-ec2-metadata-token-ttl-seconds"
@@ -38,25 +38,19 @@ class FakeMetadata:
         self._tokens: dict[str, float] = {}
         self._changed = threading.Condition()
         self._stopping = False
-        self._server = QuietServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(self._handler())
 
     @property
     def url(self) -> str:
         """Base of all paths."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def stop(self) -> None:
         """Close it; hanging requests end."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=60)
+        self._server.close()
 
     def arm(self, path: str, document: Any) -> None:
         """Let an EC2 path below `/latest/meta-data/` answer from now on."""
@@ -108,16 +102,8 @@ class FakeMetadata:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                self._serve("GET")
-
-            def do_PUT(self) -> None:
-                self._serve("PUT")
-
-            def _serve(self, method: str) -> None:
+        class Handler(QuietHandler):
+            def serve(self) -> None:
                 parts = urlsplit(self.path)
                 fake.calls.append(parts.path)
                 google = parts.path.startswith(_GCE)
@@ -126,18 +112,11 @@ class FakeMetadata:
                 elif google:
                     status, text = fake._gce(parts.path, parse_qs(parts.query), self.headers)
                 else:
-                    status, text = fake._ec2(method, parts.path, self.headers)
-                self.send_response(status)
-                if google:
-                    self.send_header("Metadata-Flavor", "Google")
-                    name = parts.path.removeprefix(_GCE)
-                    if name in fake.values:
-                        self.send_header("ETag", fake.etag(name))
-                self.send_header("Content-Length", str(len(text.encode())))
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, format: str, *args: Any) -> None:
-                del format, args
+                    status, text = fake._ec2(self.command, parts.path, self.headers)
+                headers = {"Metadata-Flavor": "Google"} if google else {}
+                name = parts.path.removeprefix(_GCE)
+                if google and name in fake.values:
+                    headers["ETag"] = fake.etag(name)
+                self.answer(status, text.encode(), headers)
 
         return Handler

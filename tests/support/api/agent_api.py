@@ -49,6 +49,7 @@ from app.ports.storage_grants import StorageGrantIssuer
 from app.storage.schema import tables
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.api.described_answers import client_hooks
+from tests.support.servers.table_rows import row_of
 from tests.support.stories.money_story import RecordedWakeups, SerialEffects
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
 
@@ -163,6 +164,20 @@ class ServedApi:
     url: str
     app: FastAPI
     client: httpx.Client
+    engine: Engine
+    runtime: Runtime
+
+    def gang(self, nodes: int = 1, **spec: Any) -> Gang:
+        """Machines that wait for their agents to register here."""
+        return make_gang(self.engine, self.runtime, nodes, **spec)
+
+    def agents(self, nodes: int = 1, **spec: Any) -> list[SpeakingAgent]:
+        """The agents of a gang, which have registered."""
+        gang = self.gang(nodes, **spec)
+        made = [SpeakingAgent(self, gang, rank) for rank in range(nodes)]
+        for agent in made:
+            assert agent.register().status_code == 200
+        return made
 
     @property
     def board(self) -> ReportCacheDriver:
@@ -171,7 +186,7 @@ class ServedApi:
 
 @contextlib.contextmanager
 def served(
-    runtime: Runtime, issuers: Mapping[str, StorageGrantIssuer] | None = None
+    engine: Engine, runtime: Runtime, issuers: Mapping[str, StorageGrantIssuer] | None = None
 ) -> Iterator[ServedApi]:
     """Serve the agents' routes on a free port of this machine, by uvicorn in a thread."""
 
@@ -194,7 +209,7 @@ def served(
     try:
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(timeout=60, event_hooks=client_hooks()) as client:
-            yield ServedApi(f"http://127.0.0.1:{port}", app, client)
+            yield ServedApi(f"http://127.0.0.1:{port}", app, client, engine, runtime)
     finally:
         server.should_exit = True
         thread.join(timeout=60)
@@ -218,6 +233,11 @@ class SpeakingAgent:
     @property
     def instance_id(self) -> UUID:
         return self.gang.instance_ids[self.rank]
+
+    @property
+    def contact(self) -> Any:
+        """The row of what was last heard of its machine."""
+        return row_of(self.api.engine, tables.contacts, instance_id=self.instance_id)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -272,6 +292,21 @@ class SpeakingAgent:
             "fence": fence,
             "data": data,
         }
+
+    def begin_training(self) -> None:
+        """Tell that the attempt is prepared and that its trainer has started."""
+        self.prepare()
+        self.start_trainer()
+
+    def prepare(self) -> None:
+        """Tell that the attempt is prepared here."""
+        prepared = self.fact(FactKind.PREPARED, master_port=20_000 if self.rank == 0 else None)
+        assert self.report(fence=1, facts=[prepared]).status_code == 200
+
+    def start_trainer(self) -> None:
+        """Tell that the trainer has started, after all ranks are prepared."""
+        started = [self.fact(FactKind.TRAINER_STARTED)]
+        assert self.report(fence=1, phase="train", facts=started).status_code == 200
 
     def directive(self, **other: Any) -> dict[str, Any]:
         response = self.report(**other)

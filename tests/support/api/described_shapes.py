@@ -19,7 +19,7 @@ _OF_TYPE: Final[Mapping[str, tuple[type, ...]]] = {
 }
 _UNDERSTOOD: Final = frozenset(
     {"$ref", "type", "anyOf", "enum", "const", "required", "properties", "additionalProperties",
-     "items", "title", "description", "default", "format"}
+     "items", "propertyNames", "title", "description", "default", "format"}
 )  # fmt: skip
 
 
@@ -62,6 +62,7 @@ def _fields(
     for name in set(shape.get("required", ())) - set(value):
         yield f"{place}: {name} is missing"
     for name, one in value.items():
+        yield from _problems(name, shape.get("propertyNames", {}), shapes, f"{place}: the name")
         if name in known:
             yield from _problems(one, known[name], shapes, f"{place}.{name}")
         elif others is False:

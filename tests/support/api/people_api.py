@@ -32,6 +32,7 @@ from app.storage.schema import money_tables, tables
 from app.storage.session.engine import make_engine
 from tests.support.api.agent_api import POOL, Gang, make_gang, wait_until
 from tests.support.api.described_answers import client_hooks
+from tests.support.servers.table_rows import add_row, change_rows, fetch
 
 SPEC = {"trainer": {"model": "mlp", "data": "digits", "steps": 100}}
 
@@ -60,6 +61,21 @@ class PeopleApi:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.client.post("/api/v1/jobs", json=spec or SPEC, headers=named)
 
+    def get(self, path: str, **query: Any) -> Any:
+        """The document at a path below /api/v1; fails the test for anything but 200."""
+        answer = self.client.get(f"/api/v1{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def items(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """What a list at a path below /api/v1 holds."""
+        found: list[dict[str, Any]] = self.get(path, **query)["items"]
+        return found
+
+    def as_stranger(self, project: str) -> dict[str, str]:
+        """The headers of a request with a key of another project, which is made for it."""
+        return bearer(make_key(self.engine, make_project(self.engine, project)))
+
     def submitted(self, **fields: Any) -> dict[str, Any]:
         """A job that was taken."""
         answer = self.submit({**SPEC, **fields})
@@ -69,44 +85,41 @@ class PeopleApi:
 
     def count(self, table: Any) -> int:
         """Rows of a table."""
-        with self.engine.connect() as connection:
-            return len(connection.execute(select(table)).all())
+        return len(fetch(self.engine, select(table)))
+
+
+def bearer(key: str) -> dict[str, str]:
+    """The header that carries a key."""
+    return {"Authorization": f"Bearer {key}"}
 
 
 def make_project(engine: Engine, name: str) -> UUID:
     """A project's row."""
     project_id = uuid4()
-    with engine.begin() as connection:
-        connection.execute(
-            insert(tables.projects).values(id=project_id, name=name, created_at=datetime.now(UTC))
-        )
+    add_row(engine, tables.projects, id=project_id, name=name, created_at=datetime.now(UTC))
     return project_id
 
 
 def make_key(engine: Engine, project_id: UUID, name: str = "ada", *, is_admin: bool = False) -> str:
     """A key of a project, stored as its digest."""
     key = f"lt_{SystemEntropy().new_token()}"
-    with engine.begin() as connection:
-        connection.execute(
-            insert(tables.api_keys).values(
-                id=uuid4(),
-                project_id=project_id,
-                name=name,
-                key_hash=digest(key),
-                is_admin=is_admin,
-                created_at=datetime.now(UTC),
-            )
-        )
+    add_row(
+        engine,
+        tables.api_keys,
+        id=uuid4(),
+        project_id=project_id,
+        name=name,
+        key_hash=digest(key),
+        is_admin=is_admin,
+        created_at=datetime.now(UTC),
+    )
     return key
 
 
 def revoke_key(engine: Engine, key: str) -> None:
     """End a key."""
     keys = tables.api_keys
-    with engine.begin() as connection:
-        connection.execute(
-            update(keys).where(keys.c.key_hash == digest(key)).values(revoked_at=datetime.now(UTC))
-        )
+    change_rows(engine, keys, keys.c.key_hash == digest(key), revoked_at=datetime.now(UTC))
 
 
 def settings_for(database_url: str, redis_url: str, folder: Path, **other: Any) -> Settings:
@@ -135,9 +148,8 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
     try:
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
-        signed_in = {"Authorization": f"Bearer {key}"}
         with httpx.Client(
-            base_url=url, timeout=60, headers=signed_in, event_hooks=client_hooks()
+            base_url=url, timeout=60, headers=bearer(key), event_hooks=client_hooks()
         ) as client:
             yield PeopleApi(url, app, engine, client, key, project_id)
     finally:
@@ -153,10 +165,7 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
 def people_api_with_sessions(settings: Settings) -> Iterator[PeopleApi]:
     """The same with the deployment's row, as a first start writes it: browsers can sign in."""
     with people_api(settings) as api:
-        with api.engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=uuid4(), secret="s" * 43)
-            )
+        add_row(api.engine, tables.deployment, id=1, deployment_id=uuid4(), secret="s" * 43)
         yield api
 
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import socket
 import sys
-import threading
 import time
 import traceback
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from botocore.awsrequest import AWSPreparedRequest
 from botocore.compat import HTTPHeaders
 from moto.core.botocore_stubber import BotocoreStubber
+
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 Answer = tuple[int, dict[str, str], bytes]
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
@@ -37,38 +37,21 @@ class CutShort(Exception):
         self.sent = sent
 
 
-class AwsServer(ThreadingHTTPServer):
+class AwsServer(HttpServer):
     """Answers with `answer(region, service, handler's request)`."""
 
-    daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, account: Any) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
         self.account = account
-        self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is no news."""
-
-    def close(self) -> None:
-        self.shutdown()
-        self.server_close()
-        self._thread.join(timeout=60)
+        super().__init__(_Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(QuietHandler):
     server: AwsServer
-    disable_nagle_algorithm = True
     timeout = 60
 
-    def _serve(self) -> None:
+    def serve(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(min(length, _BODY_MAX))
         found = _SCOPE.search(self.headers.get("Authorization", ""))
@@ -97,16 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content if sent is None else sent)
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
-
     def date_time_string(self, timestamp: float | None = None) -> str:
         """The date of the answer, on the account's own clock."""
         world = getattr(self.server.account, "world", None)
         ahead = 0.0 if world is None else world.clock_ahead.total_seconds()
         return super().date_time_string((timestamp or time.time()) + ahead)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
 
 
 def ask_moto(

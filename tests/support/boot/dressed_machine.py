@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from app.api.agents.package_routes import router as wheel_router
 from app.storage.schema import tables
 from tests.support.api.agent_api import Gang, ServedApi, make_gang, make_runtime, served
 from tests.support.boot.image_root import ImageBoot, ImageRoot, booting_image, image_root
+from tests.support.servers.table_rows import row_of, rows_of
 
 
 class DressedMachine:
@@ -57,22 +57,19 @@ class DressedMachine:
         return line
 
     def history(self, kind: str) -> list[str]:
-        with self.engine.connect() as connection:
-            own = (tables.events.c.job_id == self.gang.job_id, tables.events.c.kind == kind)
-            return list(connection.execute(select(tables.events.c.message).where(*own)).scalars())
+        told = rows_of(self.engine, tables.events, job_id=self.gang.job_id, kind=kind)
+        return [event.message for event in told]
 
     @property
     def registered(self) -> bool:
-        with self.engine.connect() as connection:
-            own = tables.instances.c.id == self.gang.instance_ids[0]
-            found: Any = connection.execute(select(tables.instances).where(own)).one()
-            return found.registered_at is not None
+        found = row_of(self.engine, tables.instances, id=self.gang.instance_ids[0])
+        return found.registered_at is not None
 
 
 @contextmanager
 def dressed_machine(engine: Engine, folder: Path) -> Iterator[DressedMachine]:
     """A machine with nothing on it, the api and its job."""
     runtime = make_runtime(engine, folder / "store")
-    with served(runtime) as api, image_root(folder / "machine") as root:
+    with served(engine, runtime) as api, image_root(folder / "machine") as root:
         api.app.include_router(wheel_router)
         yield DressedMachine(engine, api, make_gang(engine, runtime), root)

@@ -116,19 +116,7 @@ def small_world(settings: Settings, engine: Engine, folder: Path) -> Iterator[Wo
     job = story.job(project_id, "digits", cap=25_000_000, labels={"team": "nlp"})
     attempt = story.attempt(job)
     machine = story.machine(job, attempt=attempt)
-    with engine.begin() as connection:
-        connection.execute(
-            insert(tables.phases).values(
-                instance_id=machine.id,
-                session_id="s",
-                fact_no=1,
-                job_id=job.id,
-                phase="train",
-                from_at=story.after(600),
-                fence=1,
-                step=0,
-            )
-        )
+    story.phases(machine, job, (600, "train", 1, 0))
     hour = datetime.now(UTC) + timedelta(minutes=59, seconds=50)
     story.set_job(job, eta_at=hour, eta_from="estimate")
     ended = story.job(project_id, "older")

@@ -38,6 +38,7 @@ from app.storage.schema import tables
 from tests.support.api.agent_api import BY_PERSON, make_runtime
 from tests.support.faults.scripted_agents import Crowd
 from tests.support.faults.scripted_cloud import GPUS, ScriptedCloud
+from tests.support.servers.table_rows import fetch
 
 LIMITS: Final = Limits(
     registration_timeout_seconds=300,
@@ -113,8 +114,7 @@ class FaultRun:
 
     def rows(self, table: Any) -> list[Any]:
         """All rows of a table."""
-        with self.engine.connect() as connection:
-            return list(connection.execute(select(table)).all())
+        return fetch(self.engine, select(table))
 
     def describe(self) -> str:
         """The seed, what went wrong in it, and what is there now."""

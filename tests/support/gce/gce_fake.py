@@ -17,13 +17,13 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.support.agent.fake_control_plane import QuietServer
 from tests.support.gce.gce_fake_engine import Engine, World
 from tests.support.gce.gce_fake_prices import FakePrices
 from tests.support.gce.gce_fake_requests import ApiError, check_policy
 from tests.support.gce.gce_fake_state import PROJECT, Operation, last, matches, url
 from tests.support.gce.gce_fake_token import PATH as TOKEN_PATH
 from tests.support.gce.gce_fake_token import answer_token, is_accepted
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 ZONES = {
     "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c"),
@@ -99,23 +99,17 @@ class FakeGce:
         """How far Google's clock is ahead of this machine's."""
         self._meeting: tuple[str, threading.Barrier] | None = None
         self._stopping = threading.Event()
-        self._server = QuietServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.02,), daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(self._handler())
 
     @property
     def endpoint(self) -> str:
         """What the client is told instead of Google's address."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def stop(self) -> None:
         """Close it; hanging requests end."""
         self._stopping.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=60)
+        self._server.close()
 
     def calls(self, expression: str) -> list[str]:
         """The requests that match."""
@@ -380,13 +374,9 @@ class FakeGce:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         fake = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def _serve(self) -> None:
-                length = int(self.headers.get("Content-Length") or 0)
-                raw = self.rfile.read(length)
+        class Handler(QuietHandler):
+            def serve(self) -> None:
+                raw = self.body()
                 target = urlsplit(self.path)
                 fake.requests.append(f"{self.command} {unquote(self.path)}")
                 query = {key: values[-1] for key, values in parse_qs(target.query).items()}
@@ -421,20 +411,11 @@ class FakeGce:
             def _send(self, status: int, document: Any) -> None:
                 readable = not isinstance(document, Unreadable)
                 data = (json.dumps(document) if readable else document.text).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json; charset=UTF-8")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+                self.answer(status, data, {"Content-Type": "application/json; charset=UTF-8"})
 
             def date_time_string(self, timestamp: float | None = None) -> str:
                 at = time.time() if timestamp is None else timestamp
                 return super().date_time_string(at + fake.ahead_seconds)
-
-            def log_message(self, *arguments: Any) -> None:
-                """Quiet."""
 
         return Handler
 

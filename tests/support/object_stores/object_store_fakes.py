@@ -12,12 +12,13 @@ import socket
 import threading
 import time
 import uuid
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from tests.support.aws.aws_fake_http import Answer, AwsServer, Dropped, ask_moto
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 _DENIED_S3 = b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
 _RIGHTS = {"PUT": "put", "POST": "put", "DELETE": "delete"}
@@ -154,17 +155,11 @@ class GcsFake:
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, tuple[str, bool, dict[int, bytes]]] = {}
         self.lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _gcs_handler(self))
-        self._server.daemon_threads = True
-        self._server.handle_error = lambda *_: None  # type: ignore[method-assign]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(_gcs_handler(self))
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     @property
     def uri(self) -> str:
@@ -182,9 +177,7 @@ class GcsFake:
         }
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=60)
+        self._server.close()
 
     def serve(self, method: str, path: str, headers: Any, body: bytes) -> Answer:
         self.steering.requests.append(method)
@@ -267,12 +260,9 @@ class GcsFake:
 
 
 def _gcs_handler(fake: GcsFake) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    class Handler(QuietHandler):
+        def serve(self) -> None:
+            body = self.body()
             fake.steering.pace(len(body))
             try:
                 status, headers, content = fake.serve(self.command, self.path, self.headers, body)
@@ -280,17 +270,6 @@ def _gcs_handler(fake: GcsFake) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _serve  # noqa: N815
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            self.answer(status, content, headers)
 
     return Handler

@@ -7,13 +7,12 @@ tests' own process (pytest-socket).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from tests.support.agent.fake_control_plane import QuietServer
+from tests.support.servers.http_server import HttpServer, QuietHandler
 
 GUARD = Path(__file__).parent
 
@@ -24,16 +23,12 @@ class OutgoingTraffic:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._asked: list[str] = []
-        self._server = QuietServer(("127.0.0.1", 0), self._handler())
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), daemon=True
-        )
-        self._thread.start()
+        self._server = HttpServer(self._handler())
 
     @property
     def environment(self) -> dict[str, str]:
         """Variables that make a program's traffic seen."""
-        proxy = f"http://127.0.0.1:{self._server.server_address[1]}"
+        proxy = self._server.url
         names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
         return {
             "PYTHONPATH": str(GUARD),
@@ -51,9 +46,7 @@ class OutgoingTraffic:
         return [*self._lines("outside "), *self._asked]
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=60)
+        self._server.close()
 
     def _lines(self, start: str) -> list[str]:
         return [
@@ -66,15 +59,12 @@ class OutgoingTraffic:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         traffic = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             def _refuse(self) -> None:
                 traffic._asked.append(f"outside {self.command} {self.path}")
                 self.send_error(403, "nothing leaves this machine")
 
             do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = do_CONNECT = _refuse  # noqa: N815
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Quiet."""
 
         return Handler
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Engine, insert, select, update
+from sqlalchemy import Engine, insert, select
 
 from app.adapters.seeded_draws import seeded_draws
 from app.domain.lifecycle.attempt import AttemptState
@@ -37,9 +37,11 @@ from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.close_job_costs import CloseJobCosts
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.ports.price_source import PriceChange
+from app.storage.money.cost_read_models import CostReports
 from app.storage.schema import tables
 from app.storage.schema.money_tables import cost_rollups, ledger_entries
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
+from tests.support.servers.table_rows import add_row, change_row, fetch
 from tests.support.stories.idle_controllers import run_until_idle
 
 W = TypeVar("W")
@@ -116,10 +118,12 @@ class MoneyStory:
         self.accruing = AccrueCosts(self.runtime)
         self.enforcing = EnforceBudgets(self.runtime)
         self.closing = CloseJobCosts(self.runtime)
-        with engine.begin() as connection:
-            connection.execute(
-                insert(tables.deployment).values(id=1, deployment_id=UUID(int=1), secret="s" * 32)
-            )
+        add_row(engine, tables.deployment, id=1, deployment_id=UUID(int=1), secret="s" * 32)
+
+    @property
+    def reports(self) -> CostReports:
+        """What the deployment tells of its costs."""
+        return CostReports(self.engine)
 
     def make_runtime(self, limits: Limits, price_sources: dict[str, Any] | None = None) -> Runtime:
         ports = {
@@ -223,6 +227,16 @@ class MoneyStory:
         )
         self.add(attempt)
         return attempt
+
+    def phases(
+        self, machine: Instance, job: Job, *told: tuple[float, str, int | None, int | None]
+    ) -> None:
+        """What the machine's agent told: (seconds, phase, fence, step)."""
+        for number, (seconds, phase, fence, step) in enumerate(told, 1):
+            add_row(
+                self.engine, tables.phases, instance_id=machine.id, session_id="s", job_id=job.id,
+                fact_no=number, phase=phase, from_at=self.after(seconds), fence=fence, step=step,
+            )  # fmt: skip
 
     def launch(self, job: Job, price: int = PRICE) -> Launch:
         token = self.entropy.new_token()
@@ -338,8 +352,7 @@ class MoneyStory:
             uow.offers.record(offers, told, self.after(seconds))
 
     def set_job(self, job: Job, **fields: Any) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(update(tables.jobs).where(tables.jobs.c.id == job.id).values(fields))
+        change_row(self.engine, tables.jobs, job.id, **fields)
 
     # --- what is there ------------------------------------------------------------------------
 
@@ -347,8 +360,7 @@ class MoneyStory:
         statement = select(ledger_entries).order_by(ledger_entries.c.booked_at, ledger_entries.c.id)
         if machine is not None:
             statement = statement.where(ledger_entries.c.instance_id == machine.id)
-        with self.engine.connect() as connection:
-            return list(connection.execute(statement))
+        return fetch(self.engine, statement)
 
     def booked(self, machine: Instance | None = None) -> int:
         return sum(entry.amount_microusd for entry in self.ledger(machine))

@@ -29,10 +29,12 @@ PHASES = {"select", "effect", "apply"}
 INTRODUCTION = """\
 # From the interruption notice to the launch of the replacement
 
-Generated: `make docs-regenerate`. On the machine, the watcher of its cloud
-(`trainer/agent/notices`) sees the notice and the agent reports it; `app/api/agents` gives the
-report to `receive_agent_report`. Its transaction orders the drain, chooses the pool, reserves the
-money and writes the launch. `launch_instances` is rung and calls the cloud.
+Generated: `make docs-regenerate`. On the machine, `trainer/agent/runtime/notice_watch.py` polls its
+cloud (`trainer/agent/notices`). `trainer/agent/rules/supervisor.py` makes a fact of the notice and
+begins the drain, and `trainer/agent/runtime/report_loop.py` sends the fact at once.
+`app/api/agents/agents.py` gives the report to `receive_agent_report`. Its transaction orders the
+drain, chooses the pool, reserves the money and writes the launch. `launch_instances` is rung and
+calls the cloud.
 
 These functions run for a gang of two machines that loses one, in the order of their first call,
 each below its caller. Left out are functions private to a file, methods of values, and what has
@@ -73,9 +75,7 @@ def render(engine: Engine, folder: Path) -> str:
 def _notice_to_launch(engine: Engine, folder: Path) -> Called:
     """The calls from an agent's report of a notice to the call of the cloud."""
     story = Story(engine, folder)
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    taken, _ = story.members(job_id)
+    _, (taken, _) = story.training(nodes=2)
     root, launching = Called("", ""), LaunchInstances(story.runtime)
     with _written_down(root):
         story.tell(taken, FactKind.NOTICE, seconds_left=120.0, action="terminate")

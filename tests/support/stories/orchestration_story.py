@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Engine, insert, select, update
+from sqlalchemy import Engine, insert, select
 
 from app.domain.deployment.credentials import digest, launch_token
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, EndedBy
@@ -49,6 +49,7 @@ from app.ports.cloud_provider import (
 from app.ports.price_source import PriceChange
 from app.storage.schema import tables
 from tests.support.api.agent_api import BY_PERSON, make_runtime
+from tests.support.servers.table_rows import change_row, fetch
 from tests.support.stories.idle_controllers import run_until_idle
 from tests.support.stories.watched_paces import WatchedPaces
 from trainer.protocol.agent_report import (
@@ -327,6 +328,12 @@ class Story:
                 self.tell(instance_id, kind, fence, master_port=20_001, parent=parent)
         assert self.job(job_id).state == "running"
 
+    def training(self, nodes: int = 1, **spec: Any) -> tuple[UUID, list[UUID]]:
+        """A new job that trains: its id, and its machines by rank."""
+        job_id = self.submit(nodes, **spec)
+        self.train(job_id)
+        return job_id, self.members(job_id)
+
     def checkpoint(
         self, instance_id: UUID, fence: int, step: int, *, final: bool = False, **data: Any
     ) -> None:
@@ -368,12 +375,10 @@ class Story:
     def rows(self, table: Any, *conditions: Any) -> Sequence[Any]:
         """By primary key. As they lie in their file, a row fills the room of a deleted one."""
         found = select(table).where(*conditions).order_by(*table.primary_key)
-        with self.engine.connect() as connection:
-            return connection.execute(found).all()
+        return fetch(self.engine, found)
 
     def set(self, table: Any, row_id: UUID, **fields: Any) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(update(table).where(table.c.id == row_id).values(fields))
+        change_row(self.engine, table, row_id, **fields)
 
     def _one(self, table: Any, row_id: UUID) -> Any:
         return self.rows(table, table.c.id == row_id)[0]

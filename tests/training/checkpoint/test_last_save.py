@@ -28,8 +28,7 @@ from trainer.training.config import parse_config
 from trainer.training.gang.distributed import Gang
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.reporting.progress import ProgressLog
-from trainer.training.saving.last_save import LastSave
-from trainer.training.saving.saving import Saving
+from trainer.training.saving.saving import LastSave, Saving
 
 MEGABYTES = 192
 _TRIES = 6

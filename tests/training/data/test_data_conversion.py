@@ -18,12 +18,12 @@ from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import load_data
 from trainer.training.data.convert import ShardWriter, from_folders, from_tfrecords
 from trainer.training.data.loading.data_parts import SubPart
-from trainer.training.data.sources.crc32c import crc32c, masked_crc32c
-from trainer.training.data.sources.tfrecord import parse_example, records
-from trainer.training.training_errors import DataError
+from trainer.training.data.sources.tfrecord import masked, parse_example, records, require_crc32c
+from trainer.training.training_errors import ConfigError, DataError
 
 
 def test_the_checksum_is_that_of_the_standard() -> None:
+    crc32c = require_crc32c()
     # RFC 3720, appendix B.4.
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(bytes(32)) == 0x8A9136AA
@@ -33,6 +33,13 @@ def test_the_checksum_is_that_of_the_standard() -> None:
     data = np.random.RandomState(0).bytes(5_000)
     for length in (1, 3, 4, 127, 128, 129, 1_000, 5_000):
         assert crc32c(data[:length]) == one_by_one(data[:length])
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_records(tmp_path / "train.tfrecord", range(1))
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    with pytest.raises(ConfigError, match=r"pip install google-crc32c"):
+        next(records(path))
 
 
 def test_tfrecords_become_shards_with_the_same_samples(tmp_path: Path) -> None:
@@ -154,7 +161,8 @@ def write_records(path: Path, numbers: range) -> Path:
 
 def record(data: bytes) -> bytes:
     length = struct.pack("<Q", len(data))
-    checks = [struct.pack("<I", masked_crc32c(each)) for each in (length, data)]
+    crc32c = require_crc32c()
+    checks = [struct.pack("<I", masked(crc32c(each))) for each in (length, data)]
     return length + checks[0] + data + checks[1]
 
 

@@ -15,7 +15,7 @@ from tests.training.loop.one_rank import STACK, train_here
 from trainer.training.checkpoint import load_checkpoint
 from trainer.training.config import parse_config
 from trainer.training.gang import distributed
-from trainer.training.gang.network_settings import export_network_settings
+from trainer.training.gang.distributed import export_network_settings
 from trainer.training.gang.rank_environment import read_rank_environment
 from trainer.training.training_errors import RendezvousError
 

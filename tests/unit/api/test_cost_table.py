@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import pytest
 
-from app.api.fleet.cost_table import COLUMNS, accounts_of, cost_table
+from app.api.fleet.costs import COLUMNS, accounts_of, cost_table
 from app.domain.billing.billing import Component
 from app.domain.billing.cost_statement import Activity
 from app.domain.market.offer import Pool

@@ -65,6 +65,14 @@ def test_a_project_whose_name_is_no_folder_has_its_id(folder: Path) -> None:
         ask(odd, places, inputs=(folder / "data/other").as_uri())
 
 
+def test_a_project_that_is_named_like_the_id_of_another_has_not_its_folder(folder: Path) -> None:
+    places, id_of_odd = of_folder(folder), UUID(int=2)
+    named_so = Caller(UUID(int=3), "key", UUID(int=4), str(id_of_odd))
+    ask(named_so, places, inputs=(folder / f"data/{UUID(int=4)}").as_uri())
+    with pytest.raises(SpecError):
+        ask(named_so, places, inputs=(folder / f"data/{id_of_odd}").as_uri())
+
+
 def test_no_link_leads_there(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "free").mkdir()
     places = of_folder(folder, data_places=f"{(tmp_path / 'free').as_uri()}, {folder.as_uri()}")
@@ -130,6 +138,23 @@ def test_no_second_mount_leads_there(folder: Path, tmp_path: Path) -> None:
         refused(of_folder(folder, data_places=tmp_path.as_uri()), (other / "logs").as_uri())
     finally:
         subprocess.run(["umount", str(other)], check=True)
+
+
+@pytest.mark.parametrize("name", ["loop/x", "x" * 300], ids=["endless", "too long"])
+def test_a_folder_that_cannot_be_looked_at_may_be_anywhere(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
+    """It counts as one that must not be reached, and not as one that may be."""
+    free = tmp_path / "free"
+    free.mkdir()
+    (free / "loop").symlink_to(free / "loop")
+    unseen, places = (free / name).as_uri(), of_folder(folder, data_places=free.as_uri())
+    ask(MINE, places, inputs=(free / "seen").as_uri())
+    with pytest.raises(SpecError):
+        ask(MINE, places, inputs=unseen)
+    assert below_place(unseen, folder.as_uri(), loosely=True) == ()
+    if name.startswith("loop"):
+        assert below_place(unseen, free.as_uri()) is None
 
 
 def test_what_contains_the_store_is_not_read(folder: Path, tmp_path: Path) -> None:

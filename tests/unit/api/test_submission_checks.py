@@ -58,6 +58,11 @@ def test_data_is_looked_for_where_this_machine_alone_can_have_it(tmp_path: Path)
     assert _refused(("local",), trainer=trainer, setup="fetch") is None
     assert _refused(("local",), trainer=trainer, inputs={"/data": there.as_uri()}) is None
     assert _refused(("local",), trainer=trainer, inputs={"/dat": there.as_uri()}) == "trainer.data"
+    # What cannot be looked at here may be there for the machine, which tells.
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for unseen in (tmp_path / "loop" / "photos", tmp_path / ("x" * 300)):
+        assert _refused(("local",), trainer={**trainer, "data": str(unseen)}) is None
+        assert _refused(("local",), run="true", inputs={"/data": unseen.as_uri()}) is None
     # An input that is a folder of this machine is one wherever the job runs.
     gone = {"/data": (tmp_path / "gone").as_uri()}
     assert _refused(("local", "aws"), run="true", inputs=gone) == "inputs./data"

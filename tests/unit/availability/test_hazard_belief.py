@@ -8,8 +8,7 @@ import pytest
 from app.backtest.fit_priors import fit, pieces_of, together
 from app.domain.availability.hazard_belief import HazardBelief
 from app.domain.availability.hazard_by_age import BACK_PER_HOUR, TAKEN_PER_HOUR, mean_seconds
-from app.domain.availability.hazard_priors import POOL_LOG_PRIOR
-from app.domain.availability.pool_hazards import MODELS, PHASES, time_shares
+from app.domain.availability.pool_hazards import MODELS, PHASES, POOL_LOG_PRIOR, time_shares
 from app.domain.deadline.placement_choice import Placement
 from app.domain.deadline.policy_state import JobTerms, PolicyState, RunningOn
 from app.domain.deadline.probe_budget import PROBE_AFTER_SECONDS, PROBE_SECONDS, PROBE_SHARE

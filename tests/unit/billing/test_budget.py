@@ -43,29 +43,29 @@ def test_the_first_quarter_of_an_hour_counts_every_machine() -> None:
 
 def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
     amounts = {"spent_microusd": 500_000, "reserve_microusd": 300_000, "first_microusd": 200_000}
-    assert claim_allowed(**amounts, cap_microusd=1_000_000).yes
-    refused = claim_allowed(**amounts, cap_microusd=999_999)
+    assert claim_allowed(**amounts, budget_microusd=1_000_000).yes
+    refused = claim_allowed(**amounts, budget_microusd=999_999)
     assert not refused.yes
     assert "Over the budget of $1.00 by $0.000001" in refused.sentence
     assert "$0.50 is spent, $0.30 is reserved" in refused.sentence
-    assert claim_allowed(**amounts, cap_microusd=None).yes
+    assert claim_allowed(**amounts, budget_microusd=None).yes
 
 
 def test_work_stops_when_spent_and_reserve_reach_the_cap() -> None:
     assert not stop_ordered(
-        spent_microusd=699_999, reserve_microusd=300_000, cap_microusd=1_000_000
+        spent_microusd=699_999, reserve_microusd=300_000, budget_microusd=1_000_000
     ).yes
-    stop = stop_ordered(spent_microusd=700_000, reserve_microusd=300_000, cap_microusd=1_000_000)
+    stop = stop_ordered(spent_microusd=700_000, reserve_microusd=300_000, budget_microusd=1_000_000)
     assert stop.yes
     assert stop.sentence.startswith("The budget of $1.00 is used up: $0.70 is spent")
-    assert not stop_ordered(spent_microusd=10**12, reserve_microusd=1, cap_microusd=None).yes
+    assert not stop_ordered(spent_microusd=10**12, reserve_microusd=1, budget_microusd=None).yes
 
 
 def test_stopping_when_ordered_keeps_the_overshoot_within_the_window() -> None:
     machine = LiveInstance(UUID(int=1), PRICE, billed_seconds=900)
     spent, cap = 0, 5_000_000
     reserve = reserve_microusd([machine], WINDOW)
-    while not stop_ordered(spent_microusd=spent, reserve_microusd=reserve, cap_microusd=cap).yes:
+    while not stop_ordered(spent_microusd=spent, reserve_microusd=reserve, budget_microusd=cap).yes:
         spent += WINDOW.accrual_period_seconds * 1_000
     drained = spent + (WINDOW.drain_reserve_seconds + WINDOW.observation_gap_seconds) * 1_000
     assert drained <= cap

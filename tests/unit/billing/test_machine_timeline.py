@@ -1,10 +1,16 @@
-"""From the instants at which phases began to spans, and which steps a training phase covered."""
+"""From the instants at which phases began to spans and steps; which word on a time corrects which.
+
+Not here: the bill (`test_billing_ledger`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from app.domain.billing.machine_facts import TimeSource, is_better_end, is_better_start
 from app.domain.billing.machine_timeline import AttemptReach, PhaseStart, machine_timeline
 from trainer.protocol.agent_report import MachinePhase as Phase
 
@@ -155,3 +161,36 @@ def test_only_training_of_a_lost_attempt_is_lost() -> None:
     assert [(span.phase, span.lost) for span in spans[1:]] == [
         (Phase.SETUP, False), (Phase.TRAIN, True), (Phase.TRAIN, False)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "better"),
+    [
+        (TimeSource.LAST_START, TimeSource.CREATION, True),
+        (TimeSource.LAST_START, TimeSource.INSERT_OPERATION, True),
+        (TimeSource.LAUNCH_TIME, TimeSource.FIRST_SEEN, True),
+        (TimeSource.CREATION, TimeSource.FIRST_SEEN, True),
+        (TimeSource.CREATION, TimeSource.INSERT_OPERATION, False),
+        (TimeSource.CREATION, TimeSource.LAST_START, False),
+        (TimeSource.LAST_START, TimeSource.LAST_START, False),
+        # A machine that runs again: what came before is in another row's bill.
+        (TimeSource.LAST_START, "end_of_earlier_row", False),
+        (TimeSource.LAST_START, None, False),
+        ("", TimeSource.CREATION, False),
+    ],
+)
+def test_which_start_corrects_which(source: str, known: str | None, better: bool) -> None:
+    assert is_better_start(source, known) is better
+
+
+@pytest.mark.parametrize(
+    ("source", "known", "better"),
+    [
+        (TimeSource.OPERATION_END, TimeSource.FIRST_SEEN_GONE, True),
+        (TimeSource.STATE_CHANGE_EVENT, TimeSource.STATE_TRANSITION_REASON, True),
+        (TimeSource.NOTICE, TimeSource.STATE_TRANSITION_REASON, False),
+        (TimeSource.STATE_CHANGE_EVENT, TimeSource.OPERATION_END, False),
+    ],
+)
+def test_which_end_corrects_which(source: str, known: str, better: bool) -> None:
+    assert is_better_end(source, known) is better

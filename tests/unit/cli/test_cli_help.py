@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from app.cli.main import app
+from tests.support.cli.command_line import CommandLine
 from tests.support.sources.source_tree import ROOT
 
 
@@ -70,3 +72,18 @@ def test_the_page_of_commands_names_values_as_help_does():
                 assert word.replace("\\|", "|") == known[option], f"{heading}: {option}"
                 seen += 1
     assert seen > 20
+
+
+def test_every_command_tells_how_to_use_it(tmp_path: Path):
+    cli = CommandLine(tmp_path, {})
+    program: Any = typer.main.get_command(app)
+    commands = program.commands
+    assert {"submit", "jobs", "logs", "cost", "instances"} <= set(commands)
+    for name in commands:
+        assert "Usage: " in cli.ok(name, "--help").out
+    listed = cli.ok("--help").out.partition("Commands:")[2].splitlines()
+    assert [line for line in listed if line.endswith("...")] == []
+    assert max(map(len, listed)) <= 80
+    shown = [one for one in commands.values() if not one.hidden]
+    assert len(listed) == len(shown) + 1, "a line each"
+    assert "lowtide submit job.yaml" in cli.ok("submit", "-h").out

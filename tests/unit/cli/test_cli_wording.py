@@ -120,6 +120,19 @@ def test_colour_does_not_shift_a_column():
     assert plain.splitlines()[1:] == ["ok      x", "failed  x"]
 
 
+def test_names_are_text_and_wide_characters_take_two_columns():
+    screen = Screen()
+    columns = (Column("NAME", lambda row: row), Column("X", lambda row: "x"))
+    Terminal(out=screen, errors=io.StringIO(), no_color=True).table(
+        columns, ["[red]a[/red]", "模型", ":smile:"]
+    )
+    assert screen.getvalue().splitlines()[1:] == [
+        "[red]a[/red]  x",
+        "模型          x",
+        ":smile:       x",
+    ]
+
+
 def test_quiet_and_json_keep_to_what_scripts_read():
     quiet, as_json = on_pipe(quiet=True), on_pipe(as_json=True)
     for terminal in (quiet, as_json):

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from app.cli.client import wording
 from app.cli.client.terminal import Terminal
 from app.cli.demo.demo_story import bill
 from app.cli.fleet.cost_commands import print_job_cost
+from app.web import formats
 
 
 def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any]:
@@ -56,6 +58,33 @@ def test_a_job_that_cost_more_than_on_demand_saved_nothing(
     lines = bill(cost(20_000, compared, ratio))
     assert lines[-1].endswith(in_demo)
     assert "minimum charge $0.012" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"), [(0.746, "74 %"), (0.9996, "99 %"), (0.29, "29 %"), (-0.256, "-26 %")]
+)
+def test_a_saving_is_one_figure_on_the_page_in_the_list_the_bill_and_the_demo(
+    ratio: float, shown: str
+) -> None:
+    compared = 1_000_000
+    document = cost(round(compared * (1 - ratio)), compared, ratio)
+    out = io.StringIO()
+    print_job_cost(Terminal(out=out, errors=io.StringIO()), document)
+    size = shown.removeprefix("-")
+    words = f"{size} saved, net" if ratio > 0 else f"this job cost {size} more"
+    in_demo = f"{size} saved, net" if ratio > 0 else f"{size} more than on-demand"
+    assert f"so {words}" in out.getvalue()
+    assert bill(document)[-1].endswith(in_demo)
+    assert formats.percent(ratio) == wording.saved(ratio) == shown
+
+
+def test_a_faster_bill_is_said_below_a_cost_and_not_where_there_is_none() -> None:
+    said = "The local cloud bills 1m for each second; every cost here counts that."
+    for speed in (1, 60):
+        out = io.StringIO()
+        document = {**cost(20_000, None, None), "billing_speed": speed}
+        print_job_cost(Terminal(out=out, errors=io.StringIO()), document)
+        assert (said in out.getvalue()) is (speed == 60)
 
 
 def test_a_part_that_is_zero_is_not_listed_and_a_tiny_one_does_not_look_like_zero() -> None:

@@ -108,6 +108,6 @@ def test_a_price_is_that_of_all_machines_and_names_that_of_one() -> None:
 
 
 def test_a_faster_bill_is_told_beside_the_costs_that_count_it() -> None:
-    line = "The local cloud bills 60 seconds for each second; every cost here counts that."
+    line = "The local cloud bills 1m for each second; every cost here counts that."
     assert line in told(4_320.0, 4_320.0, pools=[POOL])
     assert line not in told(4_320.0, 4_320.0, pools=[{**POOL, "billing_speed": 1}])

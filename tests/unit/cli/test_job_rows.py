@@ -1,4 +1,4 @@
-"""One job's row in the list of jobs: its times, and what of its cost a cloud waived."""
+"""Rows of jobs and machines: a job's times, what of its cost a cloud waived, a machine's names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.fleet.instance_commands import names_of
 from app.cli.jobs.list_commands import _columns
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -58,3 +59,20 @@ def test_its_end_and_its_deadline_are_both_told_from_now_on(
 def test_what_a_cloud_waived_is_marked_at_its_cost() -> None:
     assert cells()["COST"] == "$0.370"
     assert cells(waived=True)["COST"] == "$0.370, some waived"
+
+
+RUNNING: dict[str, Any] = {
+    "job_name": "bert-ft",
+    "name": "m2",
+    "provider": "aws",
+    "provider_instance_id": "i-0abc",
+}
+
+
+def test_a_machine_goes_by_its_name_and_by_the_clouds_id():
+    assert names_of(RUNNING)[:2] == ["bert-ft/m2", "i-0abc"]
+
+
+def test_a_machine_that_the_cloud_has_not_named_yet_has_no_name():
+    """Else a dash, or `bert-ft/None`, would interrupt it."""
+    assert names_of({**RUNNING, "name": None, "provider_instance_id": None}) == []

@@ -9,16 +9,14 @@ import pytest
 
 from app.adapters.seeded_draws import seeded_draws
 from app.domain.availability.hazard_by_age import (
-    AGE_EDGES_SECONDS,
     BACK_PER_HOUR,
     NO_EXPERIENCE,
     TAKEN_PER_HOUR,
     Experience,
-    empty_chance,
-    hazard_factor,
     mean_seconds,
     seconds_until,
 )
+from app.domain.availability.hazard_models import posterior
 from app.domain.estimate.job_estimate import (
     WAITS_SHARE,
     deadline_curve,
@@ -26,7 +24,7 @@ from app.domain.estimate.job_estimate import (
     estimate,
     estimates,
 )
-from app.domain.estimate.simulated_pools import SimulatedPool, age_at_any_time, posterior
+from app.domain.estimate.simulated_pools import SimulatedPool, age_at_any_time
 from app.domain.estimate.simulated_run import EstimateInput, PoolQuote, SimulatedRun, simulated_run
 
 HOUR = 3_600.0
@@ -88,23 +86,6 @@ def test_a_larger_factor_makes_shorter_lives():
     lives = [mean_seconds(TAKEN_PER_HOUR, factor) for factor in (0.2, 1.0, 5.0)]
     assert lives == sorted(lives, reverse=True)
     assert seconds_until(TAKEN_PER_HOUR, 5.0, 0.6) < seconds_until(TAKEN_PER_HOUR, 1.0, 0.6)
-
-
-def test_experience_moves_the_hazard_from_the_usual_one():
-    assert hazard_factor(NO_EXPERIENCE) == 1.0
-    calm = Experience(lived_seconds=(AGE_EDGES_SECONDS[0] * 100.0, 0, 0, 0, 0), taken=(0,) * 5)
-    rough = replace(calm, taken=(120, 0, 0, 0, 0))
-    assert hazard_factor(calm) < 0.2
-    assert hazard_factor(rough) > 2.0
-    little = replace(calm, lived_seconds=(60.0, 0, 0, 0, 0), taken=(0, 0, 0, 0, 0))
-    assert 0.9 < hazard_factor(little) < 1.0
-
-
-def test_refused_launches_make_a_pool_seem_empty():
-    usual = empty_chance(NO_EXPERIENCE)
-    assert 0.0 < usual < 1.0
-    assert empty_chance(Experience(launches=40, refusals=40)) > 0.9
-    assert empty_chance(Experience(launches=40, refusals=0)) < 0.05
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -219,7 +200,8 @@ def test_lost_work_costs_time_and_money():
 
 def test_a_job_that_never_ends_says_so():
     taken = Experience(lived_seconds=(1.0, 0, 0, 0, 0), taken=(10**9, 0, 0, 0, 0))
-    asked = replace(JOB, spot=(PoolQuote("a", 1_000_000, experience=taken),), on_demand=None)
+    spot = (PoolQuote("a", 1_000_000, experience=taken),)
+    asked = replace(JOB, spot=spot, on_demand=None, boot_seconds=2 * HOUR)
     found = estimate("spot", asked, seeded_draws(0), 20)
     assert math.isinf(found.finish_p50_seconds)
     assert found.deadline_chance == 0.0
@@ -247,7 +229,9 @@ def test_a_later_deadline_never_costs_more():
 
 def test_points_of_the_curve_differ_by_their_deadline_alone():
     quiet = replace(JOB, spot=(PoolQuote("calm", 1_000_000, experience=CALM),))
-    first, *rest = (point.estimate for point in deadline_curve(quiet, seeded_draws(1)))
+    found = [point.estimate for point in deadline_curve(quiet, seeded_draws(1))]
+    first, *rest = found[-4:]  # where no run comes near its deadline
+    assert first.interruptions_mean > 0
     assert {one.interruptions_mean for one in rest} == {first.interruptions_mean}
 
 

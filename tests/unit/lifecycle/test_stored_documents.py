@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,7 +12,6 @@ import pytest
 from app.domain.billing.rating_basis import RatingBasis
 from app.domain.lifecycle.stored_documents import RatingDocument
 from app.domain.market.attachments import Attachments
-from app.domain.market.machine_catalog import MachineType, MachineTypeDocument
 from app.domain.market.offer import Hardware, Market
 from app.domain.placement.placement_decision import (
     DecisionVerdict,
@@ -188,9 +186,3 @@ def test_a_spec_with_every_key_is_stored_in_the_types_that_are_declared():
     assert [type(stored[key]) for key in texts] == [str] * 4
     assert all(type(value) is str for key, value in stored["resources"].items() if key != "gpu")
     assert (stored["checkpoint"]["keep"], stored["estimate"]["hours"]) == (3, 3.0)
-
-
-def test_an_entry_of_a_catalog_has_the_keys_of_a_machine_type():
-    assert set(MachineTypeDocument.__annotations__) == {
-        one.name for one in fields(MachineType) if one.name != "provider"
-    }

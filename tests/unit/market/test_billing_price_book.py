@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.market.price_book import PriceBook, PricePoint, UnknownPrice
+from app.domain.market.price_book import PriceBook, PricePoint, PriceSegment, UnknownPrice
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -16,17 +16,22 @@ def point(minute: int, price: int, captured: int = 0) -> PricePoint:
     return PricePoint(NOON + minute * MINUTE, price, "trace", NOON + captured * MINUTE)
 
 
+def price_at(book: PriceBook, instant: datetime) -> PriceSegment:
+    [segment] = book.segments(instant, instant)
+    return segment
+
+
 def test_a_price_holds_until_the_next_point() -> None:
     book = PriceBook.of([point(10, 200), point(0, 100)])
-    assert book.price_at(NOON).microusd_per_hour == 100
-    assert book.price_at(NOON + 10 * MINUTE - timedelta(microseconds=1)).microusd_per_hour == 100
-    assert book.price_at(NOON + 10 * MINUTE).microusd_per_hour == 200
-    assert book.price_at(NOON + 999 * MINUTE).microusd_per_hour == 200
+    assert price_at(book, NOON).microusd_per_hour == 100
+    assert price_at(book, NOON + 10 * MINUTE - timedelta(microseconds=1)).microusd_per_hour == 100
+    assert price_at(book, NOON + 10 * MINUTE).microusd_per_hour == 200
+    assert price_at(book, NOON + 999 * MINUTE).microusd_per_hour == 200
 
 
 def test_before_the_first_point_there_is_no_price() -> None:
     with pytest.raises(UnknownPrice, match="prices are known from 2026-03-01T12:00:00"):
-        PriceBook.of([point(0, 100)]).price_at(NOON - MINUTE)
+        price_at(PriceBook.of([point(0, 100)]), NOON - MINUTE)
     with pytest.raises(UnknownPrice, match="no price is recorded"):
         PriceBook.of([]).segments(NOON, NOON + MINUTE)
 
@@ -59,7 +64,7 @@ def test_a_reversed_span_is_refused() -> None:
 def test_a_later_capture_replaces_a_point_in_any_order_of_arrival() -> None:
     first, corrected = point(0, 100, captured=1), point(0, 150, captured=5)
     for points in ([first, corrected], [corrected, first]):
-        assert PriceBook.of(points).price_at(NOON).microusd_per_hour == 150
+        assert price_at(PriceBook.of(points), NOON).microusd_per_hour == 150
     assert PriceBook.of([first, corrected]).points == (corrected,)
 
 

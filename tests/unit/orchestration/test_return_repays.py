@@ -9,7 +9,7 @@ import pytest
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.spot_safety import OnDemandStay, return_repays
+from app.orchestration.placement.spot_rules import OnDemandStay, return_repays
 
 LIMITS = Limits(boot_p95_seconds=300.0, drain_seconds=60.0)
 

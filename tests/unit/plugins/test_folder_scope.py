@@ -1,4 +1,6 @@
-"""What a folder shares is opened once, and closed before another folder's tests run."""
+"""What a folder shares is opened once and closed before the next folder; what is dear to start
+runs in one process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+from tests.support.plugins.scheduling import ALONE, GANGS, group_of
+from tests.support.sources.source_tree import ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -56,3 +61,17 @@ def test_what_does_not_close_well_fails_the_last_test(folders: pytest.Pytester) 
     result = folders.runpytest_inprocess()
     result.assert_outcomes(passed=3, errors=1)
     assert "ERROR first/test_two.py::test_it" in str(result.stdout)
+
+
+def test_every_file_that_is_named_is_there() -> None:
+    assert [name for name in sorted(ALONE | GANGS) if not (ROOT / name).is_file()] == []
+
+
+def test_files_are_grouped_by_what_they_share() -> None:
+    shared = {group_of(f"tests/e2e/test_{name}.py::test_it") for name in ("kills", "limits")}
+    assert len(shared) == 1
+    assert group_of("tests/e2e/own_deployment/test_demo.py::test_it") not in shared
+    assert len({group_of(f"{name}::test_it") for name in GANGS}) == 1
+    assert (
+        group_of("tests/unit/plugins/test_tiers.py::test_it") == "tests/unit/plugins/test_tiers.py"
+    )

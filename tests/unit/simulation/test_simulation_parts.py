@@ -13,12 +13,16 @@ from app.domain.market.offer import Market, Pool
 from app.simulation.engine.invariant_error import InvariantError
 from app.simulation.engine.seeded_entropy import SeededEntropy
 from app.simulation.engine.virtual_clock import HostClock, VirtualClock, instant, microseconds
+from app.simulation.faults.byzantine_faults import ByzantineFaults
+from app.simulation.faults.fault_kinds import RATES, Fault
+from app.simulation.faults.faults import Faults
 from app.simulation.runs.seed_runs import RunStatus, SeedResult
 from app.simulation.simulated.machine_clock import MachineClock
 from app.simulation.simulated.simulated_machine import HIDDEN_US_MAX, SimulatedMachine
 from app.simulation.simulated.simulated_market import MarketSettings, SimulatedMarket
 from app.simulation.sweep import SweepState
 from app.simulation.watches.lineage_watch import LineageWatch
+from tests.mutants.__main__ import cause_of
 from tests.mutants.catalogue import places, read_mutants, scratch_tree
 from trainer.protocol.checkpoint_manifest import (
     CheckpointManifest,
@@ -94,6 +98,13 @@ def test_what_counts_in_the_lineage_may_not_be_pruned():
         watch.deleted(f"{JOB}/{manifest_key(1, 200)}")
 
 
+def test_every_fault_has_a_rate_and_something_that_it_does():
+    """Without a rate it would happen in no seed, and nobody would miss it."""
+    assert set(RATES) == set(Fault)
+    assert min(RATES.values()) > 0
+    assert {*Faults._DEEDS, *ByzantineFaults._DEEDS} == set(Fault)
+
+
 def test_a_sweep_adds_up_what_each_seed_tells():
     progress = SweepState("sources", 1.0, 6.0)
     told = {"events": 10, "virtual_hours": 1.5, "faults": {"notice": 2, "outage": 1}}
@@ -108,8 +119,8 @@ def test_a_sweep_adds_up_what_each_seed_tells():
 
 def test_the_cause_of_a_broken_run_is_the_line_after_the_first_of_its_report():
     report = "noise\na simulated world broke at noon\n  InvariantError: the rule\n  faults: none"
-    assert SeedResult(RunStatus.BROKEN, report).cause == "InvariantError: the rule"
-    assert SeedResult(RunStatus.CRASHED, "Traceback\nImportError: x\n").cause == "ImportError: x"
+    assert cause_of(report) == "InvariantError: the rule"
+    assert cause_of("Traceback\nImportError: x\n") == "ImportError: x"
 
 
 def test_a_mutant_is_in_its_copy_alone_and_the_copy_goes(tmp_path: Path):

@@ -59,11 +59,12 @@ def test_nothing_near_it_costs_less(cost: float, mean: float) -> None:
     assert expected_share(best) <= min(map(expected_share, (best * 0.97, best * 1.03))) * 1.00001
 
 
-def test_the_goal_at_two_hours_is_met_by_a_cheap_stall() -> None:
-    cost = 0.01
+@pytest.mark.parametrize(("cost", "meets"), [(0.01, True), (0.032, True), (0.033, False)])
+def test_the_goal_at_two_hours_is_met_by_a_stall_of_32_ms(cost: float, meets: bool) -> None:
+    """The longest one that docs/trainer-performance.md names."""
     interval = checkpoint_interval_seconds(cost, durable_seconds=0.5, mean_seconds=2 * HOURS)
     lost_to_saves, lost_to_repeats = cost / interval, interval / (2 * 2 * HOURS)
-    assert lost_to_saves + lost_to_repeats <= 0.003
+    assert (lost_to_saves + lost_to_repeats <= 0.003) is meets
 
 
 def test_bounds() -> None:

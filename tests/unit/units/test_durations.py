@@ -1,4 +1,6 @@
-"""Durations as people write them, and back."""
+"""Durations as people write them, and back; points in time have one form for people."""
+
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from app.domain.units.durations import (
     whole_minutes,
 )
 from app.domain.units.errors import InvalidValue
+from app.domain.units.instants import clock_time, day_and_time, format_instant, time_of_day
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,13 @@ def test_forms_for_people_and_for_storage() -> None:
     assert format_duration(0) == "0s"
     assert duration_text(129_600) == "36h"
     assert duration_text(172_800) == "2d"
+
+
+AT = datetime(2026, 3, 1, 1, 30, 5, 900_000, tzinfo=timezone(timedelta(hours=2)))
+
+
+def test_an_instant_is_told_in_utc_to_the_second() -> None:
+    assert format_instant(AT) == "2026-02-28 23:30:05 UTC"
+    assert day_and_time(AT) == "2026-02-28 23:30:05"
+    assert clock_time(AT) == "23:30:05 UTC"
+    assert time_of_day(AT) == "23:30:05"

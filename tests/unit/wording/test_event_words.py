@@ -1,13 +1,17 @@
-"""One word for a thing everywhere: what events are called, and what machines do."""
+"""One word for a thing everywhere: what events are called, stored words, and what machines do."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.events import HistoryKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.wording.event_words import EVENT_WORDS, actor_words, event_words, without_doubles
 from app.domain.wording.machine_words import PHASE_WORDS, machine_words
+from app.domain.wording.stored_words import stored_words
+from app.web import formats
 from trainer.protocol.agent_report import MachinePhase
 
 # Names of our own tables, which nobody outside of the code knows.
@@ -15,7 +19,7 @@ INTERNAL = ("verdict", "member", "retryable", "fatal", "fenced", "yield", "stale
 
 
 def test_every_kind_of_event_has_words_that_a_person_knows():
-    assert set(EVENT_WORDS) == set(JobEventKind)
+    assert set(EVENT_WORDS) == {kind for enum in get_args(HistoryKind) for kind in enum}
     for words in EVENT_WORDS.values():
         assert words == words.lower()
         assert "_" not in words
@@ -73,3 +77,11 @@ def test_every_machine_does_something(state: InstanceState):
 def test_setting_up_is_called_so_everywhere():
     assert machine_words(InstanceState.REGISTERED, MachinePhase.SETUP) == "setting up"
     assert machine_words(InstanceState.LAUNCHED, None) == "booting"
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [("gang_wait", "gang wait"), ("on_demand", "on-demand"), ("public_ip", "public IP")],
+)
+def test_a_stored_word_is_told_alike_everywhere(stored: str, told: str) -> None:
+    assert stored_words(stored) == formats.words(stored) == told

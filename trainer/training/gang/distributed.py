@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,7 +21,6 @@ from torch import nn
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]  # public
 
 from trainer.training.config import TrainConfig
-from trainer.training.gang.network_settings import export_network_settings
 from trainer.training.gang.rank_environment import RankEnvironment
 from trainer.training.training_errors import RendezvousError
 
@@ -210,3 +210,30 @@ def _signed_in(rank: int) -> str:
 def _ranks(ranks: list[int]) -> str:
     shown = ", ".join(map(str, ranks[:16])) + (", ..." if len(ranks) > 16 else "")
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
+
+
+def network_variables(config: TrainConfig) -> dict[str, str]:
+    """Variables for the options that are set; an option left open leaves its variable alone.
+
+    Source: NCCL's user guide, "Environment Variables"; gloo's are those of torch.distributed.
+    """
+    variables: dict[str, str] = {}
+    if config.network_interface is not None:
+        variables["NCCL_SOCKET_IFNAME"] = config.network_interface
+        # gloo knows plain names only, not NCCL's "=" (exactly) and "^" (all but).
+        if config.network_interface[0] not in "=^":
+            variables["GLOO_SOCKET_IFNAME"] = config.network_interface
+    if config.infiniband is not None:
+        variables["NCCL_IB_DISABLE"] = "0" if config.infiniband else "1"
+    if config.nccl_algorithm is not None:
+        variables["NCCL_ALGO"] = config.nccl_algorithm
+    if config.nccl_topology_file is not None:
+        variables["NCCL_TOPO_FILE"] = config.nccl_topology_file
+    if config.nccl_debug is not None:
+        variables["NCCL_DEBUG"] = config.nccl_debug
+    return variables
+
+
+def export_network_settings(config: TrainConfig, environment: MutableMapping[str, str]) -> None:
+    """Puts the variables into ``environment``, over what the machine says: they were asked for."""
+    environment.update(network_variables(config))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch import Tensor
 from trainer.training.checkpoint import (
     CheckpointEngine,
     CheckpointFolder,
+    InFlight,
     KeepRule,
     Saved,
     Writer,
@@ -30,7 +32,6 @@ from trainer.training.kernels import compilation
 from trainer.training.loop import randomness
 from trainer.training.reporting.goodput import Bucket
 from trainer.training.reporting.progress import ProgressLog
-from trainer.training.saving.last_save import LastSave
 from trainer.training.saving.own_tensors import own_tensors_of
 from trainer.training.saving.save_schedule import SaveSchedule
 from trainer.training.training_errors import CheckpointNotSavedError
@@ -39,6 +40,9 @@ Trees = Mapping[str, Any]
 OwnState = Mapping[str, Any]
 STATE = "training_state"
 COMPILED_CODE = "compiled_code"
+
+# With so little left it is cheaper to have it than to lose what was written.
+NEARLY_DONE = 0.1
 
 
 class Saving:
@@ -248,3 +252,47 @@ class Saving:
 def _whole(tensor: Any) -> Tensor:
     whole: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole
+
+
+@dataclass(frozen=True)
+class LastSave:
+    """The last save of an attempt, at ``step``, while ``flights`` are on their way: each rank's
+    part of one. ``whole_seconds``: what a save takes; ``seconds_left``: until the machine's end;
+    None for what nobody knows.
+    """
+
+    step: int
+    final: bool
+    flights: Sequence[InFlight]
+    whole_seconds: float | None
+    seconds_left: float | None
+
+    @property
+    def finish(self) -> bool:
+        """Whether what is on its way is to be finished, not dropped."""
+        if not self.flights or self.final or self.flight_step == self.step:
+            return True
+        if self._left <= NEARLY_DONE * self._whole and self.fits_after(self._left):
+            return True
+        # Only one of them can be saved: the newer one, unless only the older one can.
+        return not self.fits_after(0.0) and self._left < self._whole
+
+    @property
+    def flight_step(self) -> int | None:
+        """The step of what is on its way."""
+        return self.flights[0].step if self.flights else None
+
+    def fits_after(self, seconds: float) -> bool:
+        """Whether a whole save still fits when so many seconds have gone by."""
+        if not self.flights or self.seconds_left is None:
+            return True
+        return seconds + self._whole <= self.seconds_left
+
+    @property
+    def _left(self) -> float:
+        return max(each.left_seconds for each in self.flights)
+
+    @property
+    def _whole(self) -> float:
+        known = [each.whole_seconds for each in self.flights]
+        return max([*known, *([self.whole_seconds] if self.whole_seconds is not None else [])])

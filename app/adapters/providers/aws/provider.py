@@ -31,7 +31,7 @@ from app.adapters.providers.aws.diagnosing.diagnosis import (
     diagnose,
     unknown_deployment,
 )
-from app.adapters.providers.aws.interruptions.interruption_queues import InterruptionQueues
+from app.adapters.providers.aws.interruption_queues import InterruptionQueues
 from app.adapters.providers.aws.machines.launch_template import LaunchTemplates
 from app.adapters.providers.aws.machines.launching import PREPARE_SECONDS, FleetLauncher
 from app.adapters.providers.aws.machines.leftovers import AwsLeftovers

@@ -7,16 +7,20 @@ Not here: how machines are started (`launching`), found (`machines`) or told of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import quote
 
-from app.adapters.providers.gcp.client.bucket_location import locate_bucket
-from app.adapters.providers.gcp.client.compute_api import ComputeApi
+from app.adapters.providers.gcp.client.compute_api import ComputeApi, translated
 from app.adapters.providers.gcp.client.gcp_settings import PROVIDER, GcpSettings
+from app.adapters.providers.gcp.client.google_credentials import json_of, session_of
+from app.adapters.providers.gcp.client.refusals import of_document
 from app.adapters.providers.gcp.diagnosing.diagnosis import diagnose
 from app.adapters.providers.gcp.machines.launching import MachineLauncher
 from app.adapters.providers.gcp.machines.leftovers import GcpLeftovers
 from app.adapters.providers.gcp.machines.machines import Machines
 from app.adapters.providers.gcp.machines.preemption_feed import PreemptionFeed
-from app.adapters.providers.gcp.zones.offered_types import read_offered_types
+from app.adapters.providers.gcp.zones.machine_view import last_part
 from app.adapters.providers.gcp.zones.zone_lists import ZoneLists
 from app.domain.market.machine_catalog import MachineCatalog, MachineType
 from app.domain.market.offer import Pool
@@ -31,6 +35,15 @@ from app.ports.cloud_provider import (
 )
 from app.ports.interruption_feed import Announcement
 from app.ports.provider_diagnosis import CheckResult
+
+STORAGE_URL: Final = "https://storage.googleapis.com"
+_SERVICE: Final = "storage.googleapis.com"
+_OK: Final = 200
+_REFUSALS: Final = {
+    401: (RefusalKind.DENIED, "the credentials are not accepted"),
+    403: (RefusalKind.DENIED, "grant storage.buckets.get on the bucket"),
+    404: (RefusalKind.REJECTED, "there is no such bucket"),
+}
 
 
 class GcpProvider:
@@ -169,3 +182,58 @@ class GcpProvider:
             raise ProviderError(
                 RefusalKind.UNAVAILABLE, "a zone of Google Cloud did not answer: not all ended"
             )
+
+
+def locate_bucket(api: ComputeApi, bucket: str) -> str:
+    """`us-central1`, `us`, `nam4` …, in small letters. Raises ProviderError."""
+    address = f"{api.settings.endpoint or STORAGE_URL}/storage/v1/b/{quote(bucket, safe='')}"
+    with translated("get of the bucket"), session_of(api.credentials()) as session:
+        answer = session.get(
+            address, params={"fields": "location"}, timeout=api.settings.request_seconds
+        )
+        if answer.status_code != _OK:
+            kind, what = _REFUSALS.get(
+                answer.status_code, (RefusalKind.UNAVAILABLE, "it is asked again later")
+            )
+            text = f"Cloud Storage answered {answer.status_code} for gs://{bucket}: {what}"
+            message = of_document(json_of(answer), answer.status_code, _SERVICE).message
+            raise ProviderError(kind, f"{text}; {message}" if message else text)
+        location = answer.json().get("location")
+    if not isinstance(location, str) or not location:
+        text = f"Cloud Storage does not say where gs://{bucket} is"
+        raise ProviderError(RefusalKind.UNAVAILABLE, text)
+    return location.lower()
+
+
+def read_offered_types(api: ComputeApi, catalog: MachineCatalog) -> tuple[MachineType, ...]:
+    """Every GPU type of a configured zone whose series we know, by name. Raises ProviderError."""
+    told = {}
+    for page in api.pages("MachineTypesClient", api.deadline()):
+        for scope, held in page.items.items():
+            if api.settings.allows(last_part(scope)):
+                told.update({one.name: one for one in held.machine_types})
+    found = {one.name: one for one in catalog.types if one.base_type and one.base_type in told}
+    for name, one in told.items():
+        if not one.accelerators:
+            continue
+        like = catalog.get(name) or _largest_of_series(catalog, name)
+        if like is not None:
+            found[name] = _updated(like, name, one)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _updated(like: MachineType, name: str, told: Any) -> MachineType:
+    count = sum(one.guest_accelerator_count for one in told.accelerators)
+    return replace(
+        like,
+        name=name,
+        gpu_count=count,
+        vcpus=told.guest_cpus,
+        memory_gb=told.memory_mb // 1024,
+    )
+
+
+def _largest_of_series(catalog: MachineCatalog, name: str) -> MachineType | None:
+    series = "-".join(name.split("-")[:2])
+    family = [one for one in catalog.types if one.name.startswith(f"{series}-")]
+    return max(family, key=lambda one: one.gpu_count, default=None)

@@ -14,8 +14,7 @@ from typing import Any
 
 from app.adapters.providers.local.cloud_client import CloudClient
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, read_terms
-from app.adapters.providers.local.market.market import recorded_regions
-from app.adapters.providers.local.market.recordings import PROVIDER
+from app.adapters.providers.local.market.recordings import PROVIDER, recorded_regions
 from app.domain.billing.machine_facts import TimeSource
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
@@ -50,7 +49,6 @@ class LocalProvider:
 
     def __init__(self, folder: Path, settings: LocalSettings) -> None:
         self._client = CloudClient(folder, settings)
-        self._regions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,9 +62,7 @@ class LocalProvider:
 
     def regions(self) -> tuple[str, ...]:
         """Regions the recordings cover."""
-        if not self._regions:
-            self._regions = recorded_regions()
-        return self._regions
+        return recorded_regions()
 
     def launch(self, order: LaunchOrder) -> LaunchResult:
         """Start machines in the first pool with room; the agent of each starts at once."""

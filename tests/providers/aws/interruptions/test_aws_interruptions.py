@@ -7,13 +7,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 
-from app.adapters.providers.aws.interruptions.interruption_events import read_message
-from app.adapters.providers.aws.interruptions.interruption_queue import InterruptionQueue
+from app.adapters.providers.aws.interruption_queues import (
+    InterruptionQueue,
+    read_message,
+)
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import run_controller
@@ -70,6 +73,24 @@ class Watched(Story):
     def read(self, times: int = 1) -> None:
         for _ in range(times):
             run_controller(self.runtime, self.reading)
+
+    def read_without_commit(self) -> tuple[Any, Any]:
+        """Nothing of what was read is written, and so it is not forgotten: the work, and what."""
+        begin, reading = self.runtime.begin, self.reading
+        with begin() as uow:
+            (work,) = reading.select(uow, 16)
+        heard = reading.effect(work)
+
+        def fails_at_its_commit() -> None:
+            with begin() as uow:
+                reading.apply(uow, work, heard)
+                raise ConnectionError("the database went away")
+
+        with pytest.raises(ConnectionError):
+            fails_at_its_commit()
+        with begin() as uow:
+            assert [one.receipts for one in reading.select(uow, 16)] == [()], "not forgotten"
+        return work, heard
 
     def publish(self, detail_type: str, **detail: str) -> None:
         told = {
@@ -131,20 +152,7 @@ def test_a_warning_that_could_not_be_applied_comes_again(story: Watched) -> None
 
 def test_a_warning_is_kept_where_its_effect_was_not_committed(story: Watched) -> None:
     story.publish(WARNING, instance_action="terminate")
-    begin, reading = story.runtime.begin, story.reading
-    with begin() as uow:
-        (work,) = reading.select(uow, 16)
-    heard = reading.effect(work)
-
-    def fails_at_its_commit() -> None:
-        with begin() as uow:
-            reading.apply(uow, work, heard)
-            raise ConnectionError("the database went away")
-
-    with pytest.raises(ConnectionError):
-        fails_at_its_commit()
-    with begin() as uow:
-        assert [one.receipts for one in reading.select(uow, 16)] == [()]
+    story.read_without_commit()
     assert story.instance(story.only).state == "registered"
     assert story.fake.messages_left() == 1
 
@@ -348,23 +356,10 @@ def test_a_late_event_of_an_end_corrects_the_time_and_the_bill(story: Watched) -
     told = {"instance-id": story.machine_id, "state": "terminated"}
     story.fake.publish(STATE, told, ended_at)
     story.fake.publish(STATE, told, ended_at)
-    begin, reading = story.runtime.begin, story.reading
-    with begin() as uow:
-        (work,) = reading.select(uow, 16)
-    heard = reading.effect(work)
-
-    def fails_at_its_commit() -> None:
-        with begin() as uow:
-            reading.apply(uow, work, heard)
-            raise ConnectionError("the database went away")
-
-    with pytest.raises(ConnectionError):
-        fails_at_its_commit()
-    with begin() as uow:
-        assert [one.receipts for one in reading.select(uow, 16)] == [()], "it is not forgotten"
+    work, heard = story.read_without_commit()
     fresh = ReadInterruptions(story.runtime)
-    with begin() as uow:
-        reading.apply(uow, work, heard)
+    with story.runtime.begin() as uow:
+        story.reading.apply(uow, work, heard)
     run_controller(story.runtime, fresh)
     machine = story.instance(story.only)
     assert (machine.ended_at, machine.ended_source) == (ended_at, "state_change_event")

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.providers.aws.interruptions import interruption_queues
-from app.adapters.providers.aws.interruptions.interruption_events import read_message
-from app.adapters.providers.aws.interruptions.interruption_queues import queue_place
+from app.adapters.providers.aws import interruption_queues
+from app.adapters.providers.aws.interruption_queues import queue_place, read_message
 from app.ports.cloud_provider import ProviderError
 from app.ports.interruption_feed import Announcement, AnnouncementKind
 from tests.support.aws.aws_fake import AwsFake

@@ -19,9 +19,9 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from sqlalchemy import Engine
 
-from app.adapters.providers.gcp.client.bucket_location import locate_bucket
 from app.adapters.providers.gcp.client.compute_api import ComputeApi
 from app.adapters.providers.gcp.prices.price_source import GcpPriceSource
+from app.adapters.providers.gcp.provider import locate_bucket
 from app.adapters.providers.machine_catalog import shipped_catalog
 from app.ports.cloud_provider import ProviderError
 from tests.providers.gcp.gcp_under_test import DEPLOYMENT, a_pool, an_order, open_provider

@@ -9,25 +9,45 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from trainer.training.data.sources.crc32c import masked_crc32c
-from trainer.training.training_errors import DataError
+from trainer.training.training_errors import ConfigError, DataError
 
 Feature = list[bytes] | list[int] | list[float]
 MOST_RECORD_BYTES = 1 << 30
 _GZIP_MARK = b"\x1f\x8b"
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+
+
+def require_crc32c() -> Callable[[bytes], int]:
+    """CRC-32C of some bytes. Raises ``ConfigError`` where google-crc32c is not installed."""
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise ConfigError(
+            "data: TFRecord files need google-crc32c; run `pip install google-crc32c`, or install"
+            " lowtide[tfrecord]"
+        ) from error
+    crc32c: Callable[[bytes], int] = google_crc32c.value
+    return crc32c
+
+
+def masked(checksum: int) -> int:
+    """A CRC-32C as TFRecord stores it. Source: tensorflow/tsl, lib/hash/crc32c.h, ``Mask``."""
+    return (((checksum >> 15) | (checksum << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def records(path: Path) -> Iterator[bytes]:
     """The records of a file, gzipped or not; both checksums of each are checked.
 
-    Raises ``DataError`` with the number of the first record that is damaged.
+    Raises ``DataError`` with the number of the first record that is damaged, ``ConfigError``
+    where google-crc32c is not installed.
     """
+    crc32c = require_crc32c()
     with path.open("rb") as raw:
         packed = raw.read(2) == _GZIP_MARK
         raw.seek(0)
@@ -35,11 +55,11 @@ def records(path: Path) -> Iterator[bytes]:
         number = 0
         while header := _exactly(file, _HEADER.size, path, number, may_end=True):
             length, check = _HEADER.unpack(header)
-            if masked_crc32c(header[:8]) != check or length > MOST_RECORD_BYTES:
+            if masked(crc32c(header[:8])) != check or length > MOST_RECORD_BYTES:
                 raise DataError(f"data: {path}: the length of record {number} is damaged")
             data = _exactly(file, length, path, number)
             (check,) = _FOOTER.unpack(_exactly(file, _FOOTER.size, path, number))
-            if masked_crc32c(data) != check:
+            if masked(crc32c(data)) != check:
                 raise DataError(f"data: {path}: record {number} is damaged")
             yield data
             number += 1

@@ -22,7 +22,7 @@ from app.adapters.providers.aws.diagnosing.permission_checks import (
     missing_right,
     remedy_for,
 )
-from app.adapters.providers.aws.interruptions.interruption_queues import queue_place
+from app.adapters.providers.aws.interruption_queues import queue_place
 from app.adapters.providers.aws.machines.quotas import GpuQuota, read_quotas
 from app.adapters.providers.aws.prices.on_demand_prices import PRICE_LIST_REGION
 from app.adapters.providers.aws.prices.placement_scores import placement_scores

@@ -10,9 +10,10 @@ import gzip
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+
+from cachetools import FIFOCache
 
 from app.adapters.call_pace import CallPace
 from app.adapters.providers.aws.client.aws_errors import code_of
@@ -84,7 +85,7 @@ class FleetLauncher:
         self._lock = threading.Lock()
         # A repeated call must be equal to the letter, or EC2 refuses the token: the first one is
         # kept, for subnets and images may have changed between the two.
-        self._asked: OrderedDict[str, Remembered] = OrderedDict()
+        self._asked = FIFOCache[str, Remembered](_REMEMBERED_MAX)
         self._groups: set[tuple[str, str]] = set()
 
     def launch(self, order: LaunchOrder) -> LaunchResult:
@@ -147,8 +148,6 @@ class FleetLauncher:
     ) -> None:
         with self._lock:
             self._asked[order.client_token] = (order_digest(order), places, request)
-            while len(self._asked) > _REMEMBERED_MAX:
-                self._asked.popitem(last=False)
 
     def _places(
         self, order: LaunchOrder, region: str

@@ -88,9 +88,10 @@ def local_settings_of(variables: LocalVariables) -> LocalSettings:
 
 
 def kept_speeds(variables: LocalVariables, folder: Path) -> list[str]:
-    """One sentence for each speed that the cloud in `folder` keeps, although the settings differ.
+    """One sentence for each speed that was set and that the cloud in `folder` does not take.
 
-    The bills of machines that ran there rest on it, so that it cannot change. Empty before the
+    The bills of machines that ran there rest on its own, so that it cannot change. A speed that
+    nobody set has nothing to be told about. Empty before the
     cloud's first start, and where its terms are damaged, which its start says itself.
     """
     try:
@@ -102,6 +103,8 @@ def kept_speeds(variables: LocalVariables, folder: Path) -> list[str]:
     sentences = []
     for name in _KEPT:
         kept, variable = float(getattr(terms, name)), f"local_{name}"
+        if variable not in variables.model_fields_set:
+            continue
         wanted = float(getattr(variables, variable))
         if kept != wanted:
             setting = f"LOWTIDE_{variable.upper()}"

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from app.adapters.embedded.processes.process_identity import start_ticks
 from app.adapters.providers.local.files.cloud_settings import LocalSettings
 from app.adapters.providers.local.files.durable_files import owner_only
 from app.adapters.providers.local.machines.job_accounts import (
@@ -25,7 +26,7 @@ from app.adapters.providers.local.machines.job_accounts import (
 )
 from app.adapters.providers.local.machines.job_python import make_python
 from app.adapters.providers.local.machines.machine import Machine
-from app.adapters.providers.local.machines.machine_processes import DISK, MARKER, start_ticks
+from app.adapters.providers.local.machines.machine_processes import DISK, MARKER
 
 # What a machine's image would bring. Nothing else of the service's environment reaches a machine:
 # it may hold credentials.

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from app.adapters.providers.local.machines.loopback_ports import block_number
 
 _PROJECT_ROOT: Final = Path(__file__).parents[5]
 _ENTER: Final = Path(__file__).with_name("enter_account.py")
 _PROBE_SECONDS: Final = 30.0
-_PROBE_MARK: Final = b"LOWTIDE_PROBE=1"
+_PROBE_MARK: Final = "LOWTIDE_PROBE"
 # What every job's command needs: this very Python, what is installed for it, our own code, and a
 # folder of its own.
 _PROBE: Final = (
@@ -123,7 +125,7 @@ def _try_account(disk: Path, uid: int) -> str:
     child = subprocess.Popen(
         [*entering_command(uid, disk), sys.executable, "-c", _PROBE],
         cwd=home,
-        env={"PYTHONPATH": str(_PROJECT_ROOT), "HOME": str(home), "LOWTIDE_PROBE": "1"},
+        env={"PYTHONPATH": str(_PROJECT_ROOT), "HOME": str(home), _PROBE_MARK: "1"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -151,6 +153,6 @@ def _try_account(disk: Path, uid: int) -> str:
 
 def _shows_mark(pid: int) -> bool:
     try:
-        return _PROBE_MARK in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
+        return _PROBE_MARK in psutil.Process(pid).environ()
+    except psutil.Error:
         return False

@@ -8,10 +8,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
+from app.adapters.embedded.processes.process_identity import boot_id
 from app.adapters.providers.local.machines.launching import CloudRefusal, LaunchRequest
 from app.adapters.providers.local.machines.loopback_ports import NoFreePorts, free_port_block
 from app.adapters.providers.local.machines.machine import Machine
-from app.adapters.providers.local.machines.machine_processes import boot_id
 from app.adapters.providers.local.market.market import PoolMarket
 from app.adapters.providers.local.market.recordings import GCE
 from app.ports.cloud_provider import RefusalKind

@@ -7,6 +7,7 @@ running costs (`cloud_bill`).
 
 from __future__ import annotations
 
+import functools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ class RecordedMarkets:
     def __init__(self, terms: CloudTerms, settings: LocalSettings) -> None:
         self._terms = terms
         self._settings = settings
-        self._pools = {market.pool: market for market in _all_pools()}
+        self._pools = {market.pool: market for market in recorded_pools()}
 
     def pools(self) -> tuple[PoolMarket, ...]:
         """All pools, sorted."""
@@ -136,29 +137,18 @@ class RecordedMarkets:
         return self._terms.epoch_us + math.ceil(Fraction(ahead) / self._terms.market_speed)
 
 
-def recorded_regions() -> tuple[str, ...]:
-    """Every region of the recordings, sorted; read from the files, without the cloud."""
-    return tuple(
-        sorted(
-            {
-                region_of(zone.partition("_")[0], recording.cloud)
-                for recording in RECORDINGS
-                for zone in read_trace(TRACES_FOLDER / f"{recording.name}.npz").zones
-            }
-        )
-    )
-
-
-def _all_pools() -> Iterator[PoolMarket]:
-    taken: set[Pool] = set()
+@functools.cache
+def recorded_pools() -> tuple[PoolMarket, ...]:
+    """Every pool of the recordings; one that two of them hold is taken from the first."""
+    found: dict[Pool, PoolMarket] = {}
     for recording in RECORDINGS:
         trace = read_trace(TRACES_FOLDER / f"{recording.name}.npz")
         for row in range(len(trace.zones)):
             spot = _spot_market(recording, trace, row)
-            if spot.pool not in taken:
-                taken.add(spot.pool)
-                yield spot
-                yield _on_demand_twin(spot)
+            if spot.pool not in found:
+                on_demand = _on_demand_twin(spot)
+                found |= {spot.pool: spot, on_demand.pool: on_demand}
+    return tuple(found.values())
 
 
 def _spot_market(recording: Recording, trace: SpotHistory, row: int) -> PoolMarket:

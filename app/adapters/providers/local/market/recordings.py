@@ -25,27 +25,36 @@ MISSING_PRICE_RATIO: Final = 0.318
 class Recording:
     """One recorded market.
 
-    price_divisor: recorded prices are for a machine this many times as large as the one offered
-    (the Google Cloud recording carries the list price of the 8-GPU shape for single-GPU machines).
+    regions: those of its zones, for programs that need no more of it. price_divisor: recorded
+    prices are for a machine this many times as large as the one offered (the Google Cloud recording
+    carries the list price of the 8-GPU shape for single-GPU machines).
     """
 
     name: str
     cloud: str
     instance_type: str
     hardware: Hardware
+    regions: tuple[str, ...]
     price_divisor: int = 1
 
 
 _P3_2XLARGE: Final = Hardware("V100", 1, 16, 8, 61)
 _A3_HIGHGPU_1G: Final = Hardware("H100", 1, 80, 26, 234)
+_US_EC2: Final = ("us-east-1", "us-east-2", "us-west-2")
+_OF_GCE: Final = ("asia-southeast1", "europe-west1", "us-central1", "us-east4", "us-west1")
 
 RECORDINGS: Final = (
-    Recording("aws_2023_v100_9z", EC2, "p3.2xlarge", _P3_2XLARGE),
-    Recording("gcp_2025_h100_13z", GCE, "a3-highgpu-1g", _A3_HIGHGPU_1G, price_divisor=8),
-    Recording("aws_2023_v100_4node", EC2, "p3.2xlarge", _P3_2XLARGE),
-    Recording("aws_2023_v100_16node", EC2, "p3.2xlarge", _P3_2XLARGE),
+    Recording("aws_2023_v100_9z", EC2, "p3.2xlarge", _P3_2XLARGE, _US_EC2),
+    Recording("gcp_2025_h100_13z", GCE, "a3-highgpu-1g", _A3_HIGHGPU_1G, _OF_GCE, price_divisor=8),
+    Recording("aws_2023_v100_4node", EC2, "p3.2xlarge", _P3_2XLARGE, _US_EC2),
+    Recording("aws_2023_v100_16node", EC2, "p3.2xlarge", _P3_2XLARGE, ("us-east-2", "us-west-2")),
 )
 """Earlier recordings win: a zone that two of them hold is taken from the first."""
+
+
+def recorded_regions() -> tuple[str, ...]:
+    """Every region of the recordings, sorted."""
+    return tuple(sorted({region for recording in RECORDINGS for region in recording.regions}))
 
 
 def region_of(zone: str, cloud: str) -> str:

@@ -1,7 +1,7 @@
 """The daemon: `python -m app.adapters.providers.local.server.cloud --dir DIR [--settings JSON]`.
 
 One process per folder. It outlives the service's workers and is started again on demand; machines
-outlive it. Nothing heavy may be imported here: it must stay near 30 MB and idle at no cost.
+outlive it. It idles at no cost: whatever it waits for wakes it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from app.adapters.providers.local.files.cloud_folder import (
     try_lock,
 )
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, settle_terms
+from app.adapters.providers.local.market.market import recorded_pools
 from app.adapters.providers.local.server.control_api import ControlApi
-from app.adapters.providers.local.server.http_server import connection_handler
+from app.adapters.providers.local.server.http_server import protocol_for
 from app.adapters.providers.local.server.local_cloud import LocalCloud, now_us
 
 
 async def serve(folder: Path, settings: LocalSettings, on_ready: Callable[[], None]) -> None:
     """Run the cloud of a folder until it is told to stop."""
+    recorded_pools()  # read before the market begins, as that takes a while on a busy machine
     cloud = LocalCloud(folder, settings, settle_terms(folder, settings, now_us()))
     await cloud.recover()
     control = ControlApi(cloud)
-    server = await asyncio.start_unix_server(
-        connection_handler(control.answer), new_address(folder)
-    )
+    loop = asyncio.get_running_loop()
+    server = await loop.create_unix_server(protocol_for(control.answer), new_address(folder))
     on_ready()
     async with server:
         await control.stopped.wait()
@@ -56,8 +57,9 @@ def main() -> int:
     ready, tell = os.pipe()
     if os.fork() != 0:
         # The caller waits for this process alone, and the cloud is nobody's child.
+        # Nothing is taken down here that the cloud still uses, and the caller waits no longer.
         os.close(tell)
-        return 0 if os.read(ready, 1) else 1
+        os._exit(0 if os.read(ready, 1) else 1)
     os.close(ready)
     with contextlib.suppress(OSError):  # for people; a full disk is no reason not to run
         os.ftruncate(lock, 0)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from app.adapters.providers.local.cloud_client import NotConnected, call_once
 from app.adapters.providers.local.files.cloud_folder import (
     DAEMON,
@@ -103,13 +105,13 @@ def _signal_daemons(folder: Path, number: int) -> list[int]:
     They are known by their command: a full disk may have kept the pid out of the lock file.
     """
     found = []
-    for name in filter(str.isdecimal, os.listdir("/proc")):
+    for process in psutil.process_iter():
         try:
-            words = Path(f"/proc/{name}/cmdline").read_text("utf-8", "replace").split("\0")
+            words = process.cmdline()
             if DAEMON in words and str(folder) in words:
-                os.kill(int(name), number)
-                found.append(int(name))
-        except OSError:
+                process.send_signal(number)
+                found.append(process.pid)
+        except psutil.Error:
             continue
     return found
 

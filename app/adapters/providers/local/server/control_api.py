@@ -12,10 +12,13 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
 from app.adapters.providers.local.machines.launching import CloudRefusal, read_order
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.server.cloud_bill import attached_microusd, compute_microusd
-from app.adapters.providers.local.server.http_server import NoReply, Reply, Request
+from app.adapters.providers.local.server.http_server import LostReply
 from app.adapters.providers.local.server.local_cloud import LocalCloud, now_us
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
@@ -51,24 +54,23 @@ class ControlApi:
             "stop": self._stop,
         }
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         """One request on the control socket."""
-        verb = request.path.removeprefix("/")
+        verb = request.url.path.removeprefix("/")
         action = self._verbs.get(verb)
         if request.method != "POST" or action is None:
-            return _reply(404, {"kind": RefusalKind.REJECTED, "message": f"no verb {verb!r}"})
+            return _refused(404, RefusalKind.REJECTED, f"no verb {verb!r}")
         try:
-            document = json.loads(request.body or b"{}")
+            document = json.loads(await request.body() or b"{}")
             answer = await action(document)
         except CloudRefusal as refusal:
-            return _reply(400, {"kind": refusal.kind, "message": str(refusal)})
+            return _refused(400, refusal.kind, str(refusal))
         except (KeyError, TypeError, ValueError) as error:
-            message = f"{verb}: {error!r}"
-            return _reply(400, {"kind": RefusalKind.REJECTED, "message": message})
+            return _refused(400, RefusalKind.REJECTED, f"{verb}: {error!r}")
         if self._replies_to_lose > 0 and verb != "lose_replies":
             self._replies_to_lose -= 1
-            raise NoReply
-        return _reply(200, answer)
+            return LostReply()
+        return JSONResponse(answer)
 
     async def _hello(self, document: Document) -> Document:
         terms = self._cloud.terms
@@ -207,5 +209,5 @@ def _shown(machine: Machine) -> Document:
     }
 
 
-def _reply(status: int, document: Document) -> Reply:
-    return Reply(status, json.dumps(document).encode(), "application/json")
+def _refused(status: int, kind: RefusalKind, message: str) -> Response:
+    return JSONResponse({"kind": kind, "message": message}, status)

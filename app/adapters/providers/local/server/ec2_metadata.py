@@ -12,8 +12,10 @@ import secrets
 import time
 from datetime import UTC, datetime
 
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
 from app.adapters.providers.local.machines.machine import Machine
-from app.adapters.providers.local.server.http_server import Reply, Request
 from app.domain.market.offer import Market
 
 _TOKEN_PATH = "/latest/api/token"
@@ -30,35 +32,35 @@ class Ec2Metadata:
         self._machine = machine
         self._tokens: dict[str, float] = {}
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         """One request, as EC2 answers it."""
-        if request.path == _TOKEN_PATH:
+        if request.url.path == _TOKEN_PATH:
             return self._new_token(request)
         if request.method != "GET":
-            return Reply(405)
+            return Response(status_code=405)
         expires_at = self._tokens.get(request.headers.get(_TOKEN_HEADER, ""))
         if expires_at is None or expires_at <= time.monotonic():
-            return Reply(401)
-        text = self._document(request.path.rstrip("/"))
-        return Reply(404) if text is None else Reply(200, text.encode())
+            return Response(status_code=401)
+        text = self._document(request.url.path.rstrip("/"))
+        return Response(status_code=404) if text is None else PlainTextResponse(text)
 
-    def _new_token(self, request: Request) -> Reply:
+    def _new_token(self, request: Request) -> Response:
         if request.method != "PUT":
-            return Reply(405)
+            return Response(status_code=405)
         if "x-forwarded-for" in request.headers:
-            return Reply(403)
+            return Response(status_code=403)
         ttl = request.headers.get(_TTL_HEADER, "")
         if not (ttl.isascii() and ttl.isdigit() and len(ttl) <= 5):
-            return Reply(400)
+            return Response(status_code=400)
         if not 1 <= int(ttl) <= _TTL_SECONDS_MAX:
-            return Reply(400)
+            return Response(status_code=400)
         now = time.monotonic()
         self._tokens = {token: end for token, end in self._tokens.items() if end > now}
         while len(self._tokens) >= _TOKENS_MAX:
             self._tokens.pop(next(iter(self._tokens)))
         token = secrets.token_urlsafe(40)
         self._tokens[token] = now + int(ttl)
-        return Reply(200, token.encode(), headers={"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": ttl})
+        return PlainTextResponse(token, headers={"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": ttl})
 
     def _document(self, path: str) -> str | None:
         machine = self._machine

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
 from app.adapters.providers.local.machines.machine import Machine
-from app.adapters.providers.local.server.http_server import Reply, Request
 
 _PREFIX = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google"}
@@ -30,34 +32,35 @@ class GceMetadata:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def answer(self, request: Request) -> Reply:
+    async def answer(self, request: Request) -> Response:
         """One request, as Compute Engine answers it."""
         if request.headers.get("metadata-flavor") != "Google":
-            return Reply(403, b"Missing Metadata-Flavor:Google header.\n", headers=_FLAVOR)
+            return _refused(403, "Missing Metadata-Flavor:Google header.\n")
         if "x-forwarded-for" in request.headers:
-            return Reply(403, headers=_FLAVOR)
+            return _refused(403)
         if request.method != "GET":
-            return Reply(405, headers=_FLAVOR)
-        if not request.path.startswith(_PREFIX):
-            return Reply(404, headers=_FLAVOR)
-        name = request.path.removeprefix(_PREFIX).rstrip("/")
+            return _refused(405)
+        if not request.url.path.startswith(_PREFIX):
+            return _refused(404)
+        name = request.url.path.removeprefix(_PREFIX).rstrip("/")
         text = self._texts().get(name)
         if text is None:
-            return Reply(404, headers=_FLAVOR)
-        if request.query.get("wait_for_change", "").lower() == "true":
+            return _refused(404)
+        if request.query_params.get("wait_for_change", "").lower() == "true":
             seconds = _timeout_seconds(request)
             if seconds is None:
-                return Reply(400, b"timeout_sec is a number of seconds\n", headers=_FLAVOR)
+                return _refused(400, "timeout_sec is a number of seconds\n")
             text = await self._wait(name, text, request, seconds)
         headers = {**_FLAVOR, "ETag": _etag(text)}
-        return Reply(200, text.encode(), "application/text", headers)
+        return Response(text, 200, headers, "application/text")
 
     async def _wait(self, name: str, text: str, request: Request, seconds: float) -> str:
         """The value once it differs from what the caller knows, at the latest after `seconds`."""
-        known = request.query.get("last_etag", _etag(text))
+        known = request.query_params.get("last_etag", _etag(text))
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
-        gone = asyncio.ensure_future(request.hung_up())
+        await request.body()
+        gone = asyncio.ensure_future(request.receive())  # the next message: the caller hung up
         try:
             while _etag(text) == known and not gone.done() and loop.time() < ends:
                 change = asyncio.ensure_future(self._change.wait())
@@ -87,8 +90,12 @@ class GceMetadata:
         }
 
 
+def _refused(status: int, text: str = "") -> Response:
+    return PlainTextResponse(text, status, _FLAVOR)
+
+
 def _timeout_seconds(request: Request) -> float | None:
-    text = request.query.get("timeout_sec")
+    text = request.query_params.get("timeout_sec")
     if text is None:
         return _WAIT_SECONDS_MAX
     if not (text.isascii() and text.isdigit()):

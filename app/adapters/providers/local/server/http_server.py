@@ -1,122 +1,67 @@
-"""The smallest HTTP/1.1 server that serves: one request a connection, bounded in size and time.
+"""Both of the cloud's faces by HTTP: machines' metadata endpoints on loopback, its control socket.
 
-Both of the cloud's faces use it: machines' metadata endpoints on loopback, its control socket.
-Not here: any path.
+Starlette's requests and answers on uvicorn's protocol. uvicorn's own server is not used: it takes
+the process's signals, and wakes ten times a second for each port. Not here: any path.
 """
 
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlsplit
+from typing import Final
 
-from app.adapters.providers.local.files.durable_files import say
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
-HEAD_BYTES_MAX = 16 * 1024
-_BODY_BYTES_MAX = 1024 * 1024
-_IO_TIMEOUT_SECONDS = 10.0
-_REASONS = {
-    200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
-    405: "Method Not Allowed", 500: "Internal Server Error",
-}  # fmt: skip
+_HEAD_BYTES_MAX: Final = 16 * 1024
+_HEAD_SECONDS: Final = 10.0
 
-
-@dataclass(frozen=True)
-class Request:
-    """One request. Header names are lower case; `hung_up` returns once the caller is gone."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    headers: dict[str, str]
-    body: bytes
-    hung_up: Callable[[], Awaitable[object]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
-class Reply:
-    """One answer."""
+class LostReply(Response):
+    """An answer that breaks off before its content: the caller cannot know what it was."""
 
-    status: int
-    body: bytes = b""
-    content_type: str = "text/plain"
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-class NoReply(Exception):
-    """Raised by a handler to close the connection without a word: the reply is lost."""
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send the head alone; uvicorn then closes the connection."""
+        head = [(b"content-length", b"1")]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": head})
 
 
-class BadRequest(Exception):
-    """The bytes received are no request we take."""
+class _OneRequest(H11Protocol):
+    """A connection that has to bring its request in time."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(_HEAD_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
 
 
-Handler = Callable[[Request], Awaitable[Reply]]
+def protocol_for(handler: Handler) -> Callable[[], asyncio.Protocol]:
+    """What an event loop's `create_server` wants: one request a connection for the handler."""
 
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await handler(Request(scope, receive))
+        await response(scope, receive, send)
 
-def connection_handler(
-    handler: Handler,
-) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
-    """What `asyncio.start_server` wants, for a handler of requests."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            reply = await _reply_to(reader, handler)
-            if reply is not None:
-                writer.write(_encode(reply))
-                await asyncio.wait_for(writer.drain(), _IO_TIMEOUT_SECONDS)
-        except (OSError, TimeoutError):
-            pass  # the caller is gone; it will ask again
-        finally:
-            writer.close()
-
-    return serve
-
-
-async def _reply_to(reader: asyncio.StreamReader, handler: Handler) -> Reply | None:
-    try:
-        request = await asyncio.wait_for(_read_request(reader), _IO_TIMEOUT_SECONDS)
-    except (BadRequest, ValueError, asyncio.LimitOverrunError) as error:
-        return Reply(400, f"{error}\n".encode())
-    except asyncio.IncompleteReadError:
-        return None
-    try:
-        return await handler(request)
-    except NoReply:
-        return None
-    except Exception:
-        # One bad request must not end the cloud; the trace goes to its log.
-        say(traceback.format_exc())
-        return Reply(500, b"the local cloud failed; see cloud.log\n")
-
-
-async def _read_request(reader: asyncio.StreamReader) -> Request:
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-    words = head[0].split(" ")
-    if len(words) != 3:
-        raise BadRequest("not an HTTP request line")
-    headers: dict[str, str] = {}
-    for line in head[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            headers[name.strip().lower()] = value.strip()
-    length = int(headers.get("content-length", "0"))
-    if not 0 <= length <= _BODY_BYTES_MAX:
-        raise BadRequest(f"a body has at most {_BODY_BYTES_MAX} bytes")
-    body = await reader.readexactly(length)
-    target = urlsplit(words[1])
-    query = dict(parse_qsl(target.query, keep_blank_values=True))
-    return Request(words[0], target.path, query, headers, body, lambda: reader.read(1))
-
-
-def _encode(reply: Reply) -> bytes:
-    lines = [
-        f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, 'Status')}",
-        f"Content-Type: {reply.content_type}",
-        f"Content-Length: {len(reply.body)}",
-        "Connection: close",
-        *(f"{name}: {value}" for name, value in reply.headers.items()),
-    ]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + reply.body
+    config = Config(
+        answer,
+        http=_OneRequest,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=_HEAD_BYTES_MAX,
+    )
+    config.load()
+    state = ServerState()
+    state.default_headers = [(b"connection", b"close")]
+    return lambda: _OneRequest(config, state, {})

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from app.adapters.disk_space import full_sentence
+from app.adapters.embedded.processes.process_identity import boot_id, start_ticks
 from app.adapters.providers.local.files.cloud_settings import CloudTerms, LocalSettings
 from app.adapters.providers.local.files.durable_files import say
 from app.adapters.providers.local.machines.agent_process import AgentProcesses, machines_folder
@@ -22,11 +23,9 @@ from app.adapters.providers.local.machines.job_accounts import settle_accounts
 from app.adapters.providers.local.machines.launching import CloudRefusal, LaunchRequest, choose_pool
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.machines.machine_processes import (
-    boot_id,
     carries_marker,
     find_machine_ids,
     kill_once,
-    start_ticks,
 )
 from app.adapters.providers.local.machines.new_machines import new_machines
 from app.adapters.providers.local.market.market import RecordedMarkets

@@ -8,7 +8,7 @@ from app.adapters.providers.local.files import durable_files
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.server.ec2_metadata import Ec2Metadata
 from app.adapters.providers.local.server.gce_metadata import GceMetadata
-from app.adapters.providers.local.server.http_server import HEAD_BYTES_MAX, connection_handler
+from app.adapters.providers.local.server.http_server import protocol_for
 
 
 class MetadataEndpoints:
@@ -24,11 +24,8 @@ class MetadataEndpoints:
         """
         served = GceMetadata(machine) if machine.is_gce else Ec2Metadata(machine)
         try:
-            server = await asyncio.start_server(
-                connection_handler(served.answer),
-                "127.0.0.1",
-                machine.metadata_port,
-                limit=HEAD_BYTES_MAX,
+            server = await asyncio.get_running_loop().create_server(
+                protocol_for(served.answer), "127.0.0.1", machine.metadata_port
             )
         except OSError as error:
             durable_files.say(f"{machine.machine_id}: no metadata: {error}")

@@ -1,1 +1,0 @@
-"""Interruption notices of EC2 from its event queues."""

@@ -1,0 +1,281 @@
+"""The state that a deadline's decisions are made from, read under the job's lock.
+
+Lives here: the promise, a change of market under way, and what a change of market would mean, for a
+job that trains or waits and for one that is being claimed. Not here: the rules (`placement.decide`,
+`deadline_policy`), or what costs are expected (`evaluate_markets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineView, decide
+from app.domain.deadline.live_choice import LiveChoice
+from app.domain.lifecycle.attempt import (
+    LIVE_ATTEMPT_STATES,
+    TRAINING_ATTEMPT_STATES,
+    AttemptState,
+)
+from app.domain.lifecycle.entities import Budget
+from app.domain.lifecycle.instance import InstanceState
+from app.domain.market.offer import Market, Pool
+from app.domain.placement.decide import PromiseState, RunningTransition
+from app.domain.placement.decision import Transition
+from app.domain.placement.gang_need import GangNeed
+from app.domain.placement.market_choice import Beginning, MarketState
+from app.domain.placement.placement import bids_for_best_region
+from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
+from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.runtime import Limits
+from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.gang.move_gang import bears_both
+from app.orchestration.gang.reserve_budget import reserve_for_bids
+from app.orchestration.placement.decision_log import start_times
+from app.orchestration.placement.evaluate_markets import JobProgress, MarketValues
+from app.orchestration.placement.price_restores import restore_of
+from app.orchestration.placement.shortlist import Shortlist
+from app.orchestration.placement.spot_rules import (
+    OnDemandStay,
+    has_left_spot,
+    may_return,
+    may_still_return,
+    return_repays,
+    spot_is_fruitless,
+    spot_is_safe,
+)
+
+_USD = 1_000_000
+
+
+def deadline_view(
+    aggregate: JobAggregate, work: WorkByGpu, left: WorkLeft, limits: Limits, look_seconds: float
+) -> DeadlineView:
+    """The job with respect to its deadline. look_seconds: until the next look, at most."""
+    job = aggregate.job
+    by_estimate = replace(left, seconds=left.estimate_seconds, estimated=True)
+    registered = [
+        instance
+        for instance in aggregate.living()
+        if instance.state is InstanceState.REGISTERED and instance.market is Market.ON_DEMAND
+    ]
+    return DeadlineView(
+        deadline_at=job.deadline_at,
+        remaining_seconds=work.on_demand_seconds(aggregate, left),
+        start=start_times(aggregate, limits),
+        start_left_seconds=round(_start_left(aggregate, left, limits)),
+        running_on=_running_on(aggregate),
+        moving_to_on_demand=job.market_mode is Market.ON_DEMAND,
+        on_demand_registered=len(registered) >= job.node_count,
+        on_demand_allowed=aggregate.spec.effective_market() != "spot",
+        look_again_seconds=round(look_seconds),
+        estimated_seconds=work.on_demand_seconds(aggregate, by_estimate),
+        slower_since_at=job.slower_since_at,
+        sure_after_seconds=round(limits.slower_pace_seconds),
+    )
+
+
+def promise_state(aggregate: JobAggregate, view: DeadlineView) -> PromiseState:
+    """What the deadline asks for now."""
+    attempt = aggregate.attempt
+    trains = attempt is not None and attempt.state in TRAINING_ATTEMPT_STATES
+    early = _spot_would_be_safe(view, aggregate.now)
+    return PromiseState(decide(view, aggregate.now), early, can_yield=trains)
+
+
+def market_transition(
+    aggregate: JobAggregate, view: DeadlineView, limits: Limits, *, early: bool
+) -> RunningTransition | None:
+    """A change of market under way, from the request of the new machines on.
+
+    From the last safe moment on a departure is none that could be abandoned.
+    """
+    job, attempt, seconds = aggregate.job, aggregate.attempt, view.remaining_seconds
+    if attempt is None or attempt.state not in TRAINING_ATTEMPT_STATES:
+        return None
+    if view.running_on in (None, job.market_mode):
+        return None
+    coming = [
+        one for one in aggregate.usable() if one.market is job.market_mode and not one.suspect
+    ]
+    here = sum(one.state is InstanceState.REGISTERED for one in coming)
+    transition = RunningTransition(
+        Transition.RETURN_TO_SPOT, job.node_count, len(coming), here, least=1
+    )
+    if job.market_mode is Market.SPOT:
+        too_late = seconds is None or not may_still_return(aggregate, limits, seconds)
+        return replace(transition, too_late=too_late, affordable=bears_both(aggregate, limits))
+    if not early or seconds is None:
+        return None
+    whole = len(coming) >= job.node_count
+    return replace(
+        transition,
+        kind=Transition.LEAVE_SPOT,
+        least=job.node_count,
+        affordable=not whole or bears_both(aggregate, limits),
+        can_abandon=spot_is_safe(aggregate, limits, seconds),
+    )
+
+
+def market_beside(
+    aggregate: JobAggregate, view: DeadlineView, values: MarketValues, limits: Limits
+) -> MarketState | None:
+    """What another market would mean for a job that trains or waits; None while it forms."""
+    job, attempt, progress = aggregate.job, aggregate.attempt, _progress(aggregate, view)
+    choice = None if progress is None else values.choose(aggregate, progress, limits)
+    if progress is None or choice is None:
+        return None
+    gang = job.node_count if attempt is None else attempt.node_count
+    stay = OnDemandStay(values.on_demand_usd, gang, progress.work_seconds, trains=True)
+
+    def covers(usd: float) -> bool:
+        budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
+        return _cover(budgets, usd)
+
+    def begins(_market: Market) -> Beginning:
+        return Beginning.POSSIBLE  # the request itself tells
+
+    state = _market_state(aggregate, choice, stay, limits, covers, begins)
+    return replace(state, running_on=progress.running_on)
+
+
+def market_in_queue(
+    aggregate: JobAggregate,
+    values: MarketValues | None,
+    by_market: Mapping[Market, Shortlist],
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> MarketState | None:
+    """The same for a job that is claimed without machines.
+
+    values: None where there is nothing to weigh, as when no on-demand offer serves the job.
+    by_market: the offers of each. Nothing is weighed when the work is not known.
+    """
+    job, left = aggregate.job, left_of(aggregate)
+    if job.deadline_missed_at is not None:
+        return None
+    if values is None:
+        left_spot = Market.SPOT in by_market and has_left_spot(aggregate, aggregate.gang_need)
+        seconds, choice, price = (left.seconds if left_spot else None), None, 0.0
+    else:
+        seconds, price = values.work.on_demand_seconds(aggregate, left), values.on_demand_usd
+        progress = None if seconds is None else JobProgress(seconds)
+        choice = None if progress is None else values.choose(aggregate, progress, limits)
+    if seconds is None or (values is not None and choice is None):
+        return None
+
+    def begins(market: Market) -> Beginning:
+        return _beginning(aggregate, market, by_market[market], budgets, limits)
+
+    stay = OnDemandStay(price, job.node_count, seconds, trains=False)
+    state = _market_state(aggregate, choice, stay, limits, partial(_cover, budgets), begins)
+    return replace(state, in_queue=True)
+
+
+def _market_state(
+    aggregate: JobAggregate,
+    choice: LiveChoice | None,
+    stay: OnDemandStay,
+    limits: Limits,
+    covers: Callable[[float], bool],
+    begins: Callable[[Market], Beginning],
+) -> MarketState:
+    market, seconds = aggregate.job.market_mode, stay.work_seconds
+    left_spot = market is Market.ON_DEMAND
+    return MarketState(
+        market=market,
+        gang=stay.gang,
+        choice=choice,
+        fruitless=not left_spot and spot_is_fruitless(aggregate),
+        spot_is_safe=left_spot and spot_is_safe(aggregate, limits, seconds),
+        may_return=left_spot and may_return(aggregate, limits, seconds),
+        repays=left_spot and choice is not None and return_repays(choice, stay, limits),
+        covers=covers,
+        begins=begins,
+    )
+
+
+def _beginning(
+    aggregate: JobAggregate,
+    market: Market,
+    among: Shortlist,
+    budgets: Sequence[Budget],
+    limits: Limits,
+) -> Beginning:
+    """Whether a market serves the smallest gang, and the budgets cover it; nothing is reserved."""
+    gang, count = GangNeed(market, aggregate.job.node_count), aggregate.spec.nodes.least
+    bids = bids_for_best_region(
+        offers_for(aggregate, gang, count, limits, anywhere=True, among=among)
+    )
+    if not bids:
+        return Beginning.NO_OFFER
+    verdict, _ = reserve_for_bids(
+        aggregate.uow, budgets, aggregate.job.id, bids, count,
+        aggregate.living(), limits, aggregate.now,
+        writable=(), restore=restore_of(aggregate),
+    )  # fmt: skip
+    return Beginning.POSSIBLE if verdict.yes else Beginning.UNAFFORDABLE
+
+
+def _cover(budgets: Sequence[Budget], usd: float) -> bool:
+    """Whether what every budget has left would pay for so much."""
+    return all(
+        budget.cap_microusd is None or budget.cap_microusd - budget.spent_microusd >= usd * _USD
+        for budget in budgets
+    )
+
+
+def _spot_would_be_safe(view: DeadlineView, now: datetime) -> bool:
+    """Whether it would be, had the job not left it."""
+    not_left = replace(view, moving_to_on_demand=False, on_demand_registered=False)
+    decision = decide(not_left, now)
+    return decision.action is DeadlineAction.SPOT and decision.unsafe_since_at is None
+
+
+def _progress(aggregate: JobAggregate, view: DeadlineView) -> JobProgress | None:
+    """None where there is nothing to be said yet: while a gang forms, or the work is not known."""
+    attempt = aggregate.attempt
+    if view.remaining_seconds is None:
+        return None
+    if attempt is None:
+        return JobProgress(view.remaining_seconds) if not aggregate.usable() else None
+    if attempt.state not in TRAINING_ATTEMPT_STATES or view.running_on is None:
+        return None
+    pool = _running_in(aggregate) if view.running_on is Market.SPOT else None
+    if view.running_on is Market.SPOT and pool is None:
+        return None
+    return JobProgress(
+        view.remaining_seconds, view.running_on, pool, float(view.start_left_seconds)
+    )
+
+
+def _start_left(aggregate: JobAggregate, left: WorkLeft, limits: Limits) -> float:
+    """Seconds until the live attempt steps: what is left of its restart, or of its start-up."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return 0.0
+    if attempt.state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
+        passed = (aggregate.now - attempt.created_at).total_seconds()
+        before = max(0.0, limits.boot_p95_seconds + limits.restore_seconds - passed)
+        return before + left.start_seconds
+    return left.start_seconds if attempt.state is AttemptState.RUNNING else 0.0
+
+
+def _running_in(aggregate: JobAggregate) -> Pool | None:
+    """The spot pool of the live attempt's machines; the first by name of several."""
+    machines = [aggregate.instances[member.instance_id] for member in aggregate.members]
+    pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
+    return min(pools, default=None)
+
+
+def _running_on(aggregate: JobAggregate) -> Market | None:
+    attempt = aggregate.attempt
+    if attempt is None or attempt.state not in LIVE_ATTEMPT_STATES:
+        return None
+    markets = {aggregate.instances[m.instance_id].market for m in aggregate.members}
+    if not markets:
+        return None
+    return Market.SPOT if Market.SPOT in markets else Market.ON_DEMAND
