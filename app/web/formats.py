@@ -68,6 +68,14 @@ def ago(instant: datetime | None, now: datetime) -> str:
     return f"{brief(seconds)} ago" if seconds > 0 else f"in {brief(-seconds)}"
 
 
+def since(instant: datetime | None, now: datetime) -> str:
+    """How long since something that has happened: "42s ago".
+
+    Rows may be read later than the page's `now`; what they tell has not happened "in 2s".
+    """
+    return DASH if instant is None else ago(min(instant, now), now)
+
+
 def clock_time(instant: datetime | None) -> str:
     """Time of day in UTC, with seconds."""
     return DASH if instant is None else time_of_day(instant)

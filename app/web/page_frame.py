@@ -293,6 +293,7 @@ def _templates() -> Environment:
         against=formats.against,
         brief=formats.brief,
         ago=formats.ago,
+        since=formats.since,
         clock_time=formats.clock_time,
         full_time=formats.full_time,
         machine_time=formats.machine_time,

@@ -216,9 +216,12 @@ class ApiClient:
                 f"{self.url} asks for a key and there is none: {here}"
                 f"run `lowtide login {self.url}`, or set LOWTIDE_API_KEY{elsewhere}"
             )
+        where, instead = "", ""
+        if self._server.key_in_variable:
+            where, instead = " in LOWTIDE_API_KEY", ", or correct the variable"
         return (
-            f"{self.url} does not know this key, or it was revoked: run `lowtide login {self.url}`"
-            " with another one, or correct LOWTIDE_API_KEY"
+            f"{self.url} does not know the key{where}, or it was revoked: "
+            f"run `lowtide login {self.url}` with another one{instead}"
         )
 
     def _unreachable(self, error: Exception) -> CommandFailed:
@@ -248,7 +251,7 @@ class ApiClient:
         another = "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`."
         if chosen_by := self._server.chosen_by:
             # It comes before the address of a `lowtide up`, so no state folder would change it.
-            return f"{chosen_by} names this address, also where `lowtide up` runs. {another}"
+            return f"{chosen_by} sets this address, even while `lowtide up` runs here. {another}"
         if local:
             return f"Does `lowtide up` run from this folder? {_STATE_DIR}. {another}"
         return another

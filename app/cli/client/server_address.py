@@ -31,13 +31,14 @@ class Server:
     """The api's address without a slash at its end, and the key (None: nothing to sign in with).
 
     folders: state folders whose `lowtide up` the address may mean. chosen_by: what the user set
-    that names this address; empty if nothing does.
+    that names this address; empty if nothing does. key_in_variable: the key is LOWTIDE_API_KEY's.
     """
 
     url: str
     key: str | None = field(repr=False)
     folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
     chosen_by: str = field(default="", repr=False, compare=False)
+    key_in_variable: bool = field(default=False, repr=False, compare=False)
 
 
 def find_server(
@@ -61,7 +62,8 @@ def find_server(
     else:
         url = _address_of_run(folders) or settings.server_url
     if settings.api_key is not None:
-        return Server(url, settings.api_key.get_secret_value(), folders, chosen_by)
+        key = settings.api_key.get_secret_value()
+        return Server(url, key, folders, chosen_by, key_in_variable=True)
     if known is not None and known.url == url and known.key:
         return Server(url, known.key, folders, chosen_by)
     return Server(url, local_admin_key(url, folders), folders, chosen_by)

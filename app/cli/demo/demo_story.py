@@ -123,7 +123,7 @@ def interruption(
             continue
         kind, data = event["kind"], event["data"]
         if kind == "drain_ordered_interruption" and not any("asked" in t for _, t in found):
-            found.append((at, "every rank is asked to stop after its present step"))
+            found.append((at, "every rank is asked to stop after its current step"))
         elif kind == "replacement_requested":
             names = ", ".join(sorted(kept))
             found.append((at, f"replacement requested in {data['zone']} · {names} kept"))

@@ -164,7 +164,9 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     if count > 1:
         terminal.line(
             "HAZARD/H EACH is that of one machine over its life, as in `lowtide explain`; "
-            f"JOB INTERRUPTED/H is that of the job, which any of its {count} machines interrupts."
+            f"JOB INTERRUPTED/H is that of the job, which any of its {count} machines interrupts. "
+            "It is more than the sum, as each interruption leaves young machines, which are taken "
+            "most often."
         )
     speed = max((row.get("billing_speed", 1) for row in pools), default=1)
     if faster := billing_speed_words(speed):

@@ -85,8 +85,14 @@ def metrics(
         Column("ATTEMPT", wording.attempt_cell, True),
         *(Column(name.upper(), _metric(name), True) for name in names),
     )
-    empty = "No metrics yet: they come with the first progress lines of the training."
+    empty = "" if points else _no_metrics(invocation.api.get(path))
     invocation.terminal.listing(columns, points, result="step", empty=empty)
+
+
+def _no_metrics(job: dict[str, Any]) -> str:
+    if job["ended_at"] is not None:
+        return "No metrics: the job ended before its training reported progress."
+    return "No metrics yet: they come with the first progress lines of the training."
 
 
 def _checkpoint_note(row: dict[str, Any]) -> str:

@@ -249,17 +249,33 @@ def _name(row: dict[str, Any]) -> str:
 
 def _offset_of_tail(api: ApiClient, path: str, row: dict[str, Any], lines: int) -> int:
     """Where the last `lines` lines begin, looking back at most 256 KiB."""
-    start = max(0, int(row["size_bytes"]) - _TAIL_BYTES)
-    content, following = _read(api, path, row["stream"], start, _TAIL_BYTES)
-    if following > start + len(content):  # a part is missing there: the end begins behind it
-        start = following
-        content, _ = _read(api, path, row["stream"], start, _TAIL_BYTES)
+    start, content = _rest_of(
+        api, path, row["stream"], max(0, int(row["size_bytes"]) - _TAIL_BYTES)
+    )
     in_gap = len(content) - len(content.lstrip(b"\0"))
     start, content = start + in_gap, content[in_gap:]
     kept = content.removesuffix(b"\n").rsplit(b"\n", lines)
     if len(kept) <= lines:
         return start
     return start + len(kept[0]) + 1
+
+
+def _rest_of(api: ApiClient, path: str, stream: str, start: int) -> tuple[int, bytes]:
+    """A stream from an offset to its end, and where that begins: behind a part that is missing.
+
+    An answer may hold less than was asked for, such as one stored piece.
+    """
+    content, at = b"", start
+    while len(content) < 2 * _TAIL_BYTES:  # what is written meanwhile does not hold this up
+        piece, following = _read(api, path, stream, at, _TAIL_BYTES)
+        if not piece and following <= at:
+            break
+        if following > at + len(piece):
+            start, content = following, b""
+        else:
+            content += piece
+        at = following
+    return start, content
 
 
 def _contents(api: ApiClient, path: str, reader: Reader) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
+import psutil
 import typer
 
 from app.adapters.disk_space import full_sentence
@@ -290,7 +291,10 @@ def _environment(settings: Settings) -> dict[str, str]:
 
 
 def _answers(settings: Settings) -> Callable[[], bool]:
-    """Whether the api says that it is ready; asked a few times a second at most."""
+    """Whether the api says that it is ready, and is ours; asked a few times a second at most.
+
+    The port was free when it was tried. Another Lowtide that began then, too, may have it since.
+    """
     address = _address(settings)
     next_probe = 0.0
 
@@ -299,9 +303,21 @@ def _answers(settings: Settings) -> Callable[[], bool]:
         if steady_seconds() < next_probe:
             return False
         next_probe = steady_seconds() + _PROBE_PERIOD_SECONDS
-        return api_answers(address, "/readyz")
+        return api_answers(address, "/readyz") and _a_child_listens_on(settings.port)
 
     return ready
+
+
+def _a_child_listens_on(port: int) -> bool:
+    """Whether a program that this one has started has the port. Of ours only the api is there."""
+    for child in psutil.Process().children():
+        try:
+            found = child.net_connections("tcp")
+        except psutil.Error:
+            continue
+        if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in found):
+            return True
+    return False
 
 
 def _refuse_unusable_providers(settings: Settings) -> None:

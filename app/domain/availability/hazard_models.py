@@ -89,10 +89,16 @@ class PoolPosterior:
 
     @cached_property
     def hazard_factor(self) -> float:
-        """By how much more often than usual the pool takes its machines."""
+        """By how much more often than usual a machine that the pool has is taken there.
+
+        Pools that are seldom empty count for more, as a machine is more often had there.
+        """
+        had = [
+            chance * up_share(pair) for chance, pair in zip(self.chances, _BEST_FIRST, strict=True)
+        ]
         return sum(
-            chance * taken for chance, (taken, _) in zip(self.chances, _BEST_FIRST, strict=True)
-        )
+            weight * taken for weight, (taken, _) in zip(had, _BEST_FIRST, strict=True)
+        ) / sum(had)
 
     @cached_property
     def empty_chance(self) -> float:

@@ -86,10 +86,17 @@ def may_retry(
     facts = facts_of(reason)
     if not facts.retryable:
         return False
-    codes_named = reason is EndReason.USER_ERROR and bool(retry_on_exit_codes)
-    if codes_named and exit_code not in retry_on_exit_codes:
+    if not may_retry_code(reason, exit_code, retry_on_exit_codes):
         return False
     return not facts.counts_against_retries or retries_used < retries
+
+
+def may_retry_code(
+    reason: EndReason, exit_code: int | None, retry_on_exit_codes: Collection[int]
+) -> bool:
+    """Whether the job's list of exit codes, where it has one, allows another attempt."""
+    codes_named = reason is EndReason.USER_ERROR and bool(retry_on_exit_codes)
+    return not codes_named or exit_code in retry_on_exit_codes
 
 
 def ending_of(

@@ -34,13 +34,23 @@ from app.domain.spec.job_spec_values import (
 )
 from app.domain.spec.node_range import NodeRange
 from app.domain.spec.spec_document import SpecDocument, TrainerDocument
-from app.domain.spec.spec_value import SpecModel, duration, kind_of, later, one_of, refusal, text
+from app.domain.spec.spec_value import (
+    SpecModel,
+    duration,
+    kind_of,
+    later,
+    later_as_mapping,
+    one_of,
+    refusal,
+    text,
+)
 from app.domain.units.errors import ProblemKind, SpecError
 from app.domain.units.instants import format_instant
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
 _MAX_SCRIPT = 32_768
+_INSTEAD_OF_SECRETS = "put the value into `env`, where everyone who may read the job can see it"
 
 
 class JobSpec(SpecModel):
@@ -89,7 +99,8 @@ class JobSpec(SpecModel):
     secrets: (
         Annotated[
             list[EnvName],
-            later("put the value into `env`, where everyone who may read the job can see it"),
+            later(_INSTEAD_OF_SECRETS),
+            later_as_mapping(_INSTEAD_OF_SECRETS),
         ]
         | None
     ) = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar, overload
 
 from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
@@ -17,9 +17,13 @@ from app.domain.lifecycle.job import JobEvent
 
 
 class _Told(Protocol):
-    """An entry of a history: its sentence, and what the machine is called that it is about."""
+    """An entry of a history: its sentence, number, and the name of the machine that it is about."""
 
+    @overload
     def __getitem__(self, key: Literal["message"], /) -> str: ...
+
+    @overload
+    def __getitem__(self, key: Literal["seq"], /) -> int: ...
 
     def get(self, key: Literal["machine"], /) -> str | None: ...
 
@@ -141,16 +145,23 @@ def actor_words(text: str, machine: str | None) -> str:
             return machine or ("a machine" if _ID.fullmatch(actor.name) else actor.name)
 
 
+def _seq_of(row: Row) -> int:
+    return row["seq"]
+
+
 def without_doubles(events: Iterable[Row]) -> list[Row]:
     """Rows of a history, in either order, less those that say what the one before has said.
 
     A job, its attempt and its machines each record what happens to all of them; of those, the entry
-    that names its machine is kept. What happens to two machines alike is told of each.
+    that names its machine is kept, else the oldest. What happens to two machines alike is told of
+    each.
     """
     kept: list[Row] = []
     for event in events:
         if not kept or kept[-1]["message"] != event["message"]:
             kept.append(event)
+        elif event.get("machine") is None and kept[-1].get("machine") is None:
+            kept[-1] = min(kept[-1], event, key=_seq_of)
         elif event.get("machine") not in (None, kept[-1].get("machine")):
             if kept[-1].get("machine") is None:
                 kept.pop()

@@ -5,6 +5,8 @@ Not here: whether it is (`retry_policy`), or why it failed (`attempt_verdict`).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from trainer.protocol.error_line import one_line
 
 
@@ -23,6 +25,12 @@ def tried_again(
         how = f" with exit code {exit_code}: {error}"
     ended = one_line(f"attempt {ordinal} ended{how}").rstrip(".")
     return f"Retry {retry} of {retries}: {ended}."
+
+
+def code_not_retried(retry_on_exit_codes: Collection[int]) -> str:
+    """That the spec names the exit codes to retry, and not the one of this end."""
+    codes = ", ".join(map(str, sorted(retry_on_exit_codes)))
+    return f"It is not retried: `retry_on_exit_codes` names only {codes}."
 
 
 def retries_used_up(retries: int) -> str:

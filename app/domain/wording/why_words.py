@@ -144,7 +144,8 @@ def _attempting(job: JobStanding, attempt: LiveAttempt | None, now: datetime) ->
         case AttemptState.PREPARING:
             where = zone_words(job.registered)
             gang = gang_words(attempt.node_count, job.nodes)
-            return f"{gang}{where}: restoring and connecting to each other."
+            connects = " and connecting to each other" if attempt.node_count > 1 else ""
+            return f"{gang}{where}: restoring{connects}."
         case AttemptState.DRAINING:
             return _draining(job, attempt, now)
         case AttemptState.SETTLING:

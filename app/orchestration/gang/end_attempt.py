@@ -25,12 +25,13 @@ from app.domain.lifecycle.job import (
 from app.domain.lifecycle.retry_policy import (
     backoff_seconds,
     ending_of,
+    may_retry_code,
     pool_cool_down_seconds,
     progress_exhausted,
     retries_exhausted,
 )
 from app.domain.units.durations import format_duration
-from app.domain.wording.retry_words import retries_used_up, tried_again
+from app.domain.wording.retry_words import code_not_retried, retries_used_up, tried_again
 from app.orchestration.estimates.estimate_remaining import record_training
 from app.orchestration.estimates.keep_pace import keep_pace, pace_of
 from app.orchestration.estimates.read_start_up import record_start_up
@@ -182,6 +183,8 @@ def _use_retry(
     job, retries = aggregate.job, aggregate.spec.retries
     if ending is not AttemptEnding.RETRYABLE:
         used_up = retries_exhausted(reason, retries=retries, retries_used=job.retries_used)
+        if not may_retry_code(reason, exit_code, aggregate.spec.retry_on_exit_codes):
+            return f"{message} {code_not_retried(aggregate.spec.retry_on_exit_codes)}"
         return f"{message} {retries_used_up(retries)}" if used_up else message
     job.retries_used += 1
     if job.stop_cause is not None or progress_exhausted(job.attempts_without_progress):

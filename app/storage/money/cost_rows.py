@@ -128,14 +128,18 @@ def attempt_reach(
 ) -> dict[int, AttemptReach]:
     """How far each attempt came, by fence, and how long its trainer took to start.
 
-    ids: of the job's machines; of the attempt that runs, they know how it started.
+    ids: of machines, among them the job's; of the attempt that runs, those know how it started.
+    Others are left out, as their fences count the attempts of other jobs.
     """
     start_ups: dict[int, tuple[int | None, float | None]] = {}
     # Agents tell when the bundled trainer has made its first step: its phases begin there.
     if job.spec.get("trainer") is None:
-        table = tables.contacts.c
+        table, spans = tables.contacts.c, money_tables.assignments.c
+        own = select(spans.instance_id).where(spans.job_id == job.id)
         told = select(table.fence, table.first_step, table.start_up_seconds).where(
-            table.instance_id.in_(ids), table.start_up_seconds.is_not(None)
+            table.instance_id.in_(ids),
+            table.instance_id.in_(own),
+            table.start_up_seconds.is_not(None),
         )
         told = told.order_by(table.fence, table.last_step.nulls_first(), table.instance_id)
         start_ups = {row[0]: (row[1], row[2]) for row in connection.execute(told)}

@@ -19,10 +19,10 @@ from app.domain.lifecycle.attempt_verdict import (
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import JobState
-from app.domain.lifecycle.retry_policy import retries_exhausted
+from app.domain.lifecycle.retry_policy import may_retry_code, retries_exhausted
 from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.attempt_words import named_stream
-from app.domain.wording.retry_words import retries_used_up
+from app.domain.wording.retry_words import code_not_retried, retries_used_up
 from app.ports.object_store import ObjectStoreError
 from app.storage.reports.page_read_models import JobTimeline
 from app.web.job.log_tail import LogTail, log_tail
@@ -79,12 +79,15 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     tail = _tail(parts, job.id, stream)
     headline = _headline(member, tail) or message
     reason = job.end_reason if job.end_reason == last["end_reason"] else None
-    retries = parse_spec(job.spec).retries
+    spec = parse_spec(job.spec)
+    retries, codes = spec.retries, spec.retry_on_exit_codes
     more = ""
     if message != headline and (reason is None or tail is None):
         more = message
     elif reason is EndReason.OUT_OF_MEMORY:
         more = OUT_OF_MEMORY_ADVICE
+    elif reason and not may_retry_code(reason, member["exit_code"], codes):
+        more = code_not_retried(codes)
     elif reason and retries_exhausted(reason, retries=retries, retries_used=job.retries_used):
         more = retries_used_up(retries)
     labels = {lane.instance.id: lane.label for lane in timeline.lanes}

@@ -88,7 +88,7 @@ def _doing(machine: Instance, contact: Contact | None, now: datetime) -> str:
     if machine.state is InstanceState.LAUNCH_FAILED:
         return machine_words(machine.state, None)
     if machine.ended_at is not None or machine.state is InstanceState.TERMINATED:
-        gone = formats.ago(machine.ended_at, now) if machine.ended_at is not None else ""
+        gone = formats.since(machine.ended_at, now) if machine.ended_at is not None else ""
         return f"gone {gone}, ended by {ended_words(machine.ended_by)}"
     if machine.unreachable_at is not None:
         return f"no report for {formats.brief((now - machine.unreachable_at).total_seconds())}"

@@ -65,7 +65,9 @@ class Index:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {"PIP_INDEX_URL": f"{self.server.url}/", "PIP_NO_INDEX": "0"}
+        # Nothing of this host's own pip: its files may hold a constraint on torch.
+        own = {"PIP_CONFIG_FILE": os.devnull, "PIP_CONSTRAINT": ""}
+        return {**own, "PIP_INDEX_URL": f"{self.server.url}/", "PIP_NO_INDEX": "0"}
 
 
 @pytest.fixture

@@ -156,7 +156,8 @@ def test_a_demo_in_a_state_folder_that_cannot_be_is_bad_input(world: World):
 
 def test_down_in_the_folder_of_another_user_is_bad_input(world: World):
     """As root nothing is out of reach, so a user who may do nothing asks."""
-    program = "import os\nfrom app.cli.main import main\nos.setuid(65534)\nmain()\n"
+    # Python may lie where that user cannot read, so what `down` imports late is imported first.
+    program = "import os, psutil\nfrom app.cli.main import main\nos.setuid(65534)\nmain()\n"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         ran = subprocess.run(

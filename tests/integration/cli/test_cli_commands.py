@@ -28,11 +28,25 @@ def test_nothing_that_listens_is_exit_code_3(world: World):
     world.cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:1"
     said = world.cli.fails(3, "jobs").errors
     assert "cannot be reached" in said
-    assert "LOWTIDE_SERVER_URL names this address, also where `lowtide up` runs." in said
+    assert "LOWTIDE_SERVER_URL sets this address, even while `lowtide up` runs here." in said
     # Another state folder would not change the address.
     assert "LOWTIDE_STATE_DIR" not in said
     failure = world.cli.fails(3, "jobs", "--json")
     assert '"exit_code": 3' in failure.errors
+
+
+def test_a_wrong_key_is_corrected_where_it_was_set(world: World):
+    key = world.cli.variables["LOWTIDE_API_KEY"] = "lt_" + "a" * 43
+    said = world.cli.fails(2, "jobs").errors
+    assert "does not know the key in LOWTIDE_API_KEY, or it was revoked" in said
+    assert "or correct the variable" in said
+    del world.cli.variables["LOWTIDE_API_KEY"]
+    config = world.cli.home / ".config" / "lowtide" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'server_url = "{world.api.url}"\napi_key = "{key}"\n')
+    said = world.cli.fails(2, "jobs").errors
+    assert "does not know the key, or it was revoked" in said
+    assert "LOWTIDE_API_KEY" not in said
 
 
 @pytest.mark.parametrize("key", ["", "lt_wrong", "lt_" + "a" * 43])
@@ -240,6 +254,11 @@ def test_events(world: World):
     assert shown.count("Training starts.") == 1
     assert "trainer_started" not in shown
     assert len(world.cli.ok("events", "digits", "--json").json) == 4
+
+
+def test_a_job_that_ended_without_metrics_expects_none(world: World):
+    world.succeed()
+    assert "No metrics: the job ended" in world.cli.ok("metrics", "digits").out
 
 
 def test_checkpoints_and_metrics(world: World):

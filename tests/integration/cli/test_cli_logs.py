@@ -66,6 +66,15 @@ def test_logs_with_a_missing_part_say_so_and_go_on_behind_it(world: World):
     assert world.cli.ok("logs", "digits", "-n", "5").out == end.decode()
 
 
+def test_the_last_lines_are_the_last_ones_of_a_log_in_very_many_pieces(world: World):
+    stream = STREAM.format(1, 0)
+    for number in range(70):
+        world.log(stream, b"line %02d\n" % number, offset=8 * number)
+    with world.story.engine.begin() as connection:
+        connection.execute(update(tables.log_streams).values(size_bytes=8 * 70))
+    assert world.cli.ok("logs", "digits", "-n", "2").out == "line 68\nline 69\n"
+
+
 def test_the_last_lines_of_a_gang_are_those_of_each_machine(world: World):
     world.succeed(node_count=2)
     for rank in (0, 1):

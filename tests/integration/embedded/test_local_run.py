@@ -197,7 +197,7 @@ def test_another_address_is_not_explained_by_the_run_here(cli: CommandLine, stat
     with supervised(state_dir):
         remember_address(state_dir, NOBODY)
         cli.variables["LOWTIDE_SERVER_URL"] = "http://127.0.0.1:1"
-        assert "LOWTIDE_SERVER_URL names this address" in cli.fails(3, "jobs").errors
+        assert "LOWTIDE_SERVER_URL sets this address" in cli.fails(3, "jobs").errors
 
 
 def test_without_a_run_its_folder_is_asked_about(cli: CommandLine):

@@ -137,15 +137,15 @@ def up(folder: Path) -> Iterator[Up]:
 
 
 def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
-    assert [line for line in up.lines if "ready http" in line] == [f"ready {up.url}"]
-    # Before that, nothing but where to look and what to sign in with.
-    before = up.lines[: up.lines.index(f"ready {up.url}")]
-    assert [line.split(" | ")[0].strip() for line in before] == ["lowtide"] * len(before)
-    assert any(f"starting; the programs log to {up.state_dir}" in line for line in before)
-    assert not [line for line in before if "is ready after" in line or "revision" in line]
+    assert up.lines.count(f"ready {up.url}") == sum("ready http" in line for line in up.lines) == 1
+    # Before that, nothing but where to look and what to sign in with, and as whom jobs run.
+    shown = (line for line in up.lines[: up.lines.index(f"ready {up.url}")] if "jobs" not in line)
+    assert [line.partition(f" {up.state_dir}")[::2] for line in shown] == [
+        ("lowtide  | starting; the programs log to", "/logs"),
+        ("lowtide  | sign in with the key in", "/admin.key"),
+    ]
     assert "is ready after" in (up.state_dir / "logs" / "lowtide.log").read_text("utf-8")
-    assert up.get("/readyz")[0] == 200
-    assert up.get("/healthz")[0] == 200
+    assert [up.get(path)[0] for path in ("/readyz", "/healthz")] == [200, 200]
 
 
 def test_its_api_closes_connections_that_do_not_say_what_they_want(up: Up):

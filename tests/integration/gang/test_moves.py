@@ -132,8 +132,8 @@ def test_what_does_not_repay_or_may_not_be_stays(
         (None, 0.0, True),
         (None, 3_600.0, False),  # both gangs are paid until the trainer has started
         (3_000.0, 0.0, True),
-        (3_000.0, 1_200.0, False),  # the restart does not fit before the last safe moment
-        (4_000.0, 1_200.0, True),
+        (3_000.0, 1_000.0, False),  # the restart does not fit before the last safe moment
+        (4_000.0, 1_000.0, True),
     ],
 )
 def test_the_start_up_of_the_trainer_is_part_of_a_move(

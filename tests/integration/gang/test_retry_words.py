@@ -92,6 +92,18 @@ def test_the_last_failure_says_that_the_retries_are_used(story: Story, engine: E
     assert story.job(once).end_message == f"Node 0 failed with exit code 1: {ERROR}."
 
 
+def test_an_exit_code_that_is_not_to_be_retried_says_so(story: Story, engine: Engine):
+    job_id = story.submit(retry_on_exit_codes=[43, 42])
+    story.train(job_id)
+    fail(story, job_id, 1)
+    assert story.job(job_id).state == "failed"
+    why = "It is not retried: `retry_on_exit_codes` names only 42, 43."
+    told = f"Node 0 failed with exit code 1: {ERROR}. {why}"
+    assert all(words == told for words in said(story, engine, job_id))
+    shown = page(story, engine, job_id, f"{ERROR}\n".encode())
+    assert (shown.headline, shown.more) == (ERROR, why)
+
+
 def test_a_failure_that_waits_names_its_cause_too(story: Story, engine: Engine):
     job_id = story.submit()
     story.run()

@@ -10,6 +10,8 @@ import pytest
 
 from app.domain.billing.billing import Component
 from app.domain.billing.cost_statement import Activity
+from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.entities import Contact
 from app.domain.lifecycle.job import JobState
 from app.domain.market.attachments import Attachments
 from app.domain.units.errors import InvalidValue
@@ -158,6 +160,30 @@ def test_lines_add_up_over_days_projects_and_what_nobody_pays(
     assert one_day == [line for line in lines if line.day == NEXT]
     only = story.reports.cost_lines(DAY, NEXT, project_id=beta)
     assert only == [line for line in lines if line.project == "beta"]
+
+
+def test_a_job_beside_one_that_started_slowly_has_the_activities_of_its_own_report(
+    story: MoneyStory,
+) -> None:
+    project = story.project()
+    quick, slow = story.job(project, "quick"), story.job(project, "slow")
+    for job, start_up in ((quick, None), (slow, 50.0)):
+        attempt = story.attempt(job, 1, state=AttemptState.SUCCEEDED)
+        machine = story.machine(job, 0, attempt=attempt)
+        story.phases(machine, job, (10, "train", 1, None))
+        contact = Contact(
+            machine.id, "s", 1, story.after(90), "train", fence=1, start_up_seconds=start_up
+        )
+        with story.begin() as uow:
+            uow.instances.add_contact(contact)
+    story.accrue(100)
+    lines = story.reports.cost_lines(DAY, DAY)
+    for job in (quick, slow):
+        found = story.reports.job_cost(job.id)
+        assert found is not None
+        told = {name: amount for name, amount in found.statement.by_activity.items() if amount}
+        assert told == {one.activity: one.amount_microusd for one in lines if one.job == job.name}
+    assert {one.activity for one in lines if one.job == "quick"} == {Activity.BOOT, Activity.USEFUL}
 
 
 def test_seconds_that_nobody_was_assigned_are_lines_of_their_own(story: MoneyStory) -> None:

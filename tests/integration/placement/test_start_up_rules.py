@@ -167,6 +167,13 @@ def test_a_start_that_lasts_is_known_to_last_before_it_has_ended(story: Story):
     assert story.job(job_id).eta_at is not None
 
 
+def test_a_job_that_came_too_late_is_unsafe_since_its_submission_and_not_before(story: Story):
+    job_id = story.submit(deadline="6h", market="auto", estimate={"hours": 20.0, "gpu": "V100"})
+    story.pass_time(30)
+    job = story.job(job_id)
+    assert job.unsafe_since_at == job.submitted_at
+
+
 def test_a_pace_that_is_slow_for_a_moment_moves_nothing(story: Story):
     """Its first ten steps say that it must leave spot now; half a minute later none does."""
     job_id = story.submit(deadline="62m", market="auto", estimate={"hours": 0.3, "gpu": "V100"})

@@ -72,7 +72,7 @@ def test_run_again_makes_one_job_however_often_the_form_is_sent(
     answer = api.submit({key: value for key, value in {**work, "name": "two"}.items() if value})
     assert answer.status_code == 201, answer.text
     text = browser.get("/jobs/two").text
-    assert '<span class="actor">ada</span>' in text
+    assert '<span class="actor" title="ada">ada</span>' in text
     form = form_of(text)
     for _ in range(2):
         assert browser.post("/jobs/two/run-again", data=form).headers["location"] == "/jobs/two-2"

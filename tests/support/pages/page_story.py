@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 
 from app.adapters.object_stores.obstore_store import open_object_store
 from app.adapters.system_entropy import SystemEntropy
-from app.domain.lifecycle.attempt import AttemptState
+from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
 from app.domain.lifecycle.entities import (
     Attempt,
     AttemptMember,
@@ -28,9 +28,9 @@ from app.domain.lifecycle.entities import (
     Job,
     Launch,
 )
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
-from app.domain.lifecycle.instance import EndedBy
-from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.events import Actor, ActorKind, HistoryKind, JobEventKind
+from app.domain.lifecycle.instance import EndedBy, InstanceEvent
+from app.domain.lifecycle.job import JobEvent, JobState
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.market.offer import Market
 from app.domain.spec.job_spec import parse_spec
@@ -85,7 +85,7 @@ class PageStory(MoneyStory):
         with self.begin() as uow:
             return submit_job(uow, self.runtime, self.project_id, spec, actor).job_id
 
-    def say(self, job_id: UUID, seconds: float, kind: JobEventKind, message: str, who: str) -> None:
+    def say(self, job_id: UUID, seconds: float, kind: HistoryKind, message: str, who: str) -> None:
         """A line of history, by the real door."""
         self.go_to(seconds)
         actor = Actor.parse(who)
@@ -290,20 +290,22 @@ class PageStory(MoneyStory):
     def _history(self, job_id: UUID) -> None:
         kinds = JobEventKind
         for seconds, kind, message, who in (
-            (3, kinds.CLAIMED, "Claimed: 2 × V100 in us-west-2a at $0.918/h each, spot.",
+            (3, JobEvent.CLAIMED, "Claimed: 2 × V100 in us-west-2a at $0.918/h each, spot.",
              "controller:claim_jobs"),
-            (20, kinds.LAUNCH_ACCEPTED, "2 machines started in us-west-2a.", "cloud:local"),
-            (150, kinds.TRAINER_STARTED, "Training began on 2 machines.", "agent:m1"),
+            (20, InstanceEvent.LAUNCH_ACCEPTED, "2 machines started in us-west-2a.", "cloud:local"),
+            (150, AttemptEvent.TRAINER_STARTED, "Training began on 2 machines.", "agent:m1"),
             (630, kinds.CHECKPOINT_COMMITTED, "Checkpoint 297 committed (44.8 MB).", "agent:m1"),
-            (NOTICE, kinds.INTERRUPTION_NOTICED, "The cloud interrupts m2 in 120 s.", "agent:m2"),
-            (702, kinds.DRAIN_ORDERED_INTERRUPTION, "Both machines save and stop.",
+            (NOTICE, InstanceEvent.INTERRUPTION_NOTICED, "The cloud interrupts m2 in 120 s.",
+             "agent:m2"),
+            (702, AttemptEvent.DRAIN_ORDERED_INTERRUPTION, "Both machines save and stop.",
              "controller:receive_agent_report"),
             (703, kinds.REPLACEMENT_REQUESTED, "A replacement for m2 is asked for in us-west-2a.",
              "controller:launch_instances"),
             (712, kinds.CHECKPOINT_COMMITTED, "Checkpoint 341 committed (44.8 MB).", "agent:m1"),
             (RESUME, kinds.TRAINING_RESUMED, "Resumed at step 341 on m1 and m3; 0 steps redone.",
              "agent:m1"),
-            (KILL, kinds.ABSENCE_CONFIRMED, "m2 is gone, interrupted by the cloud.", "cloud:local"),
+            (KILL, InstanceEvent.ABSENCE_CONFIRMED, "m2 is gone, interrupted by the cloud.",
+             "cloud:local"),
         ):  # fmt: skip
             self.say(job_id, seconds, kind, message, who)
 

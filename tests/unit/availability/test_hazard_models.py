@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.domain.availability.hazard_belief import HazardBelief
-from app.domain.availability.hazard_by_age import NO_EXPERIENCE, Experience
-from app.domain.availability.hazard_models import USUAL_FACTOR, posterior
-from app.domain.availability.pool_hazards import MODELS, POOL_LOG_PRIOR
+from app.domain.availability.hazard_by_age import NO_EXPERIENCE, TAKEN_PER_HOUR, Experience
+from app.domain.availability.hazard_models import USUAL_FACTOR, posterior, up_share
+from app.domain.availability.pool_hazards import MODELS, PHASES, POOL_LOG_PRIOR, time_shares
 
 CALM = Experience(lived_seconds=(60_000.0, 0, 0, 0, 0))
 """A hundred machines that lived for ten minutes each, where some 33 losses were to be expected."""
@@ -48,14 +47,13 @@ def test_a_pool_that_is_often_empty_is_expected_to_lose_machines_sooner():
 def test_luck_stands_for_pairs_in_proportion_to_their_chances():
     known = posterior(Experience(launches=4, refusals=2))
     drawn = [known.pair((place + 0.5) / 10_000) for place in range(10_000)]
-    mean = sum(taken for taken, _ in drawn) / len(drawn)
-    assert mean == pytest.approx(known.hazard_factor, rel=0.01)
+    empty = sum(1 - up_share(pair) for pair in drawn) / len(drawn)
+    assert empty == pytest.approx(known.empty_chance, rel=0.01)
     assert (known.pair(0.0), known.pair(1.0)) == ((0.2, 5.0), (5.0, 0.2))
 
 
 def test_choices_before_a_deadline_use_the_same_models_and_weights():
-    belief = HazardBelief(1, POOL_LOG_PRIOR)
-    usual_at_first = belief.weights()[0] @ MODELS.up[:, 0]
-    prior = np.exp(POOL_LOG_PRIOR) @ MODELS.up[:, 0]
-    assert prior == pytest.approx(2.0 * USUAL_FACTOR)
-    assert usual_at_first > 0
+    weights, up = np.exp(POOL_LOG_PRIOR), time_shares(MODELS)[:, :PHASES].sum(axis=1)
+    fresh = MODELS.up[:, 0]
+    expected = (weights * up * fresh).sum() / (weights * up).sum()
+    assert expected == pytest.approx(TAKEN_PER_HOUR[0] * USUAL_FACTOR, rel=0.01)

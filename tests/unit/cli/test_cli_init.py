@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from app.cli.jobs.init import job_name
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.spec.spec_text import parse_spec_text
 from tests.support.cli.command_line import CommandLine, Ran
+from trainer.agent.machine.script_modules import place_script_modules
 
 PLAIN = "import torch\nprint(torch.__version__)\n"
 RANKS = "import torch.distributed as dist\ndist.init_process_group()\n"
@@ -97,6 +101,29 @@ def test_the_example_that_is_written_is_the_one_of_the_docs(cli: CommandLine, tm
     assert spec.run == "torchrun $LOWTIDE_TORCHRUN_ARGS train.py"
     assert "saves nothing" not in ran.errors
     assert "already exists" in cli.fails(2, "init", str(folder), "--example", "--force").errors
+
+
+def test_the_example_trains_and_saves_as_it_was_written(cli: CommandLine, tmp_path: Path):
+    """One rank of it, without a control plane; gangs that are interrupted: tests/e2e."""
+    folder, saved = tmp_path / "mine", tmp_path / "checkpoints"
+    cli.ok("init", str(folder), "--example")
+    place_script_modules(tmp_path / "modules")
+    variables = {
+        "PYTHONPATH": str(tmp_path / "modules"), "STEPS": "4", "SAVE_EVERY": "2",
+        "CUDA_VISIBLE_DEVICES": "", "LOWTIDE_FENCE": "1", "LOWTIDE_CHECKPOINT_DIR": str(saved),
+    }  # fmt: skip
+    ran = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "starts after step 0 on cpu" in ran.stdout
+    assert len(list(saved.glob("*/state.pt"))) == 2, "one at each of two saves"
 
 
 @pytest.mark.parametrize(

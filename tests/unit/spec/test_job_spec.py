@@ -77,6 +77,7 @@ def test_every_working_field_is_read() -> None:
     ("field", "value"),
     [
         ("secrets", ["WANDB_API_KEY"]),
+        ("secrets", {"WANDB_API_KEY": "x"}),  # as SkyPilot writes it
         ("notify", "https://hooks.example.com/x"),
         ("keep_on_failure", "30m"),
         ("resources.gpu", ["V100:1", "L4:2"]),

@@ -57,6 +57,9 @@ def test_past_and_future_are_told_apart():
     assert formats.ago(NOW - timedelta(seconds=42), NOW) == "42s ago"
     assert formats.ago(NOW + timedelta(minutes=3), NOW) == "in 3m"
     assert formats.ago(NOW, NOW) == "now"
+    assert formats.since(NOW - timedelta(seconds=42), NOW) == "42s ago"
+    assert formats.since(NOW + timedelta(seconds=2), NOW) == "now", "read after the page's clock"
+    assert formats.since(None, NOW) == "–"
     assert formats.ago(None, NOW) == "–"
 
 
