@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.domain.billing.budget import left_microusd
 from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.market.offer import Market, Offer
@@ -48,11 +49,8 @@ def size_question(
     scaling = learned or scaling_of_share(job.serial_share)
     attempt = aggregate.attempt
     running = gang.node_count if attempt is None else attempt.node_count
-    caps = [
-        max(0, budget.cap_microusd - budget.spent_microusd)
-        for budget in budgets
-        if budget.cap_microusd is not None
-    ]
+    unspent = (left_microusd(budget.cap_microusd, budget.spent_microusd) for budget in budgets)
+    caps = [max(0, microusd) for microusd in unspent if microusd is not None]
     to_deadline = None
     if job.deadline_at is not None and job.deadline_missed_at is None:
         to_deadline = (job.deadline_at - now).total_seconds()

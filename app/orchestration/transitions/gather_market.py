@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
+from app.domain.billing.budget import left_microusd
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineView, decide
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.lifecycle.attempt import (
@@ -222,10 +223,8 @@ def _beginning(
 
 def _cover(budgets: Sequence[Budget], usd: float) -> bool:
     """Whether what every budget has left would pay for so much."""
-    return all(
-        budget.cap_microusd is None or budget.cap_microusd - budget.spent_microusd >= usd * _USD
-        for budget in budgets
-    )
+    left = (left_microusd(budget.cap_microusd, budget.spent_microusd) for budget in budgets)
+    return all(microusd is None or microusd >= usd * _USD for microusd in left)
 
 
 def _spot_would_be_safe(view: DeadlineView, now: datetime) -> bool:

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
+import pytest
+
 from app.adapters.embedded.processes.process_identity import command_mentions, identify, start_token
 
 
@@ -19,7 +22,13 @@ def test_a_start_token_is_what_earlier_releases_stored() -> None:
 
 
 def test_a_zombie_is_not_alive_and_nobody_is_nobody() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "input()", "a word"], stdin=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()", "a word"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()  # for an instant after its start a process has no command line
     identity = identify(child.pid)
     assert identity is not None
     assert identity.is_alive()
@@ -30,3 +39,12 @@ def test_a_zombie_is_not_alive_and_nobody_is_nobody() -> None:
     child.communicate()
     assert not identity.is_alive()
     assert [start_token(pid) for pid in (child.pid, -1)] == [None, None]
+
+
+def test_a_clock_that_is_set_between_two_readings_makes_no_other_process(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    before, real = start_token(os.getpid()), psutil.boot_time()
+    readings = iter([real])
+    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: next(readings, real + 5))
+    assert start_token(os.getpid()) == before

@@ -16,6 +16,7 @@ from typing import Final
 import psutil
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_READS_MAX: Final = 3
 _ENDED: Final = frozenset({psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD})
 
 
@@ -49,15 +50,18 @@ def start_token(pid: int) -> str | None:
 def start_ticks(pid: int) -> int | None:
     """When the process began, in clock ticks since boot; None when it is gone or a zombie."""
     try:
-        process = psutil.Process(pid)
-        with process.oneshot():
+        for _ in range(_READS_MAX):
+            process, boot = psutil.Process(pid), psutil.boot_time()
             if process.status() in _ENDED:
                 return None
-            # Both sides move with the clock when it is set; their difference does not.
-            since_boot = process.create_time() - psutil.boot_time()
+            created = process.create_time()
+            # Both move with the clock when it is set; their difference does not, unless that
+            # happened between the two readings.
+            if psutil.boot_time() == boot:
+                break
     except (psutil.NoSuchProcess, ValueError):  # psutil takes no negative pid
         return None
-    return round(since_boot * _TICKS_PER_SECOND)
+    return round((created - boot) * _TICKS_PER_SECOND)
 
 
 @functools.cache

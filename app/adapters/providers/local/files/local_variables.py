@@ -90,9 +90,9 @@ def local_settings_of(variables: LocalVariables) -> LocalSettings:
 def kept_speeds(variables: LocalVariables, folder: Path) -> list[str]:
     """One sentence for each speed that was set and that the cloud in `folder` does not take.
 
-    The bills of machines that ran there rest on its own, so that it cannot change. A speed that
-    nobody set has nothing to be told about. Empty before the
-    cloud's first start, and where its terms are damaged, which its start says itself.
+    The bills of machines that ran there rest on its own, so that it cannot change. Empty where
+    nobody set a speed, before the cloud's first start, and where its terms are damaged, which its
+    start says itself.
     """
     try:
         terms = read_terms(folder)
