@@ -15,12 +15,17 @@ TESTS = Path(__file__).parents[2]
 QUIET_SECONDS = 2 * 8 * 60
 """What `make test` may take on two quiet cores."""
 
+# By the clock that the plugin reads: it ticks a hundred times a second, and another one is ahead.
 BUSY = """
-import time
+import os
+
+def used():
+    times = os.times()
+    return times.user + times.system
 
 def test_busy():
-    ends = time.process_time() + 0.3
-    while time.process_time() < ends:
+    ends = used() + 0.3
+    while used() < ends:
         pass
 """
 IDLE = "def test_idle(): pass\n"
@@ -46,7 +51,7 @@ def test_each_folder_has_its_line_and_one_over_its_budget_says_so(
     assert [line[1:] for line in others] == [["tests/unit"]]
     assert any(line.endswith("  in all") for line in result.outlines)
     cpu = json.loads(report.read_text("utf-8"))["tests/none/test_busy.py::test_busy"]["cpu"]
-    assert cpu >= 0.3
+    assert cpu >= 0.299  # a hundredth of a second is no binary fraction
 
 
 def test_every_folder_has_a_budget_and_together_they_fit_into_eight_minutes() -> None:
