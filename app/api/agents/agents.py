@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
@@ -69,7 +69,7 @@ _SOON = {"Retry-After": "1"}
 
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/agent/v1", tags=["agents"])
-Shape = TypeVar("Shape")
+Shape = TypeVar("Shape", AgentReport, Registration)
 
 
 class AppendedLog(shapes.Shape):
@@ -264,14 +264,12 @@ def _read(shape: type[Shape], document: Any) -> Shape:
     found = decode(shape, document)
     if isinstance(found, AgentReport):
         _check_report(found)
-    for name in ("boot_id", "session_id", "nonce", "launch_token", "provider_instance_id"):
-        if len(getattr(found, name, "")) > TEXT_MAX:
-            raise WireError(f"{name}: at most {TEXT_MAX} characters")
-    if isinstance(found, Registration):
-        if len(found.private_address) > TEXT_MAX:
-            raise WireError(f"private_address: at most {TEXT_MAX} characters")
-        if not 0 < found.port_from <= found.port_to <= 65_535:
-            raise WireError("port_from: ports are 1 to 65535, the first not above the last")
+    for field in fields(found):
+        value = getattr(found, field.name)
+        if isinstance(value, str) and len(value) > TEXT_MAX:
+            raise WireError(f"{field.name}: at most {TEXT_MAX} characters")
+    if isinstance(found, Registration) and not 0 < found.port_from <= found.port_to <= 65_535:
+        raise WireError("port_from: ports are 1 to 65535, the first not above the last")
     return found
 
 

@@ -6,6 +6,7 @@ protocol. Not here: the ordinary refusals of each route (its own tests).
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 import io
@@ -35,6 +36,7 @@ from trainer.protocol.agent_report import (
     FactKind,
     MachinePhase,
     Progress,
+    Registration,
 )
 
 _numbers = itertools.count()
@@ -161,6 +163,18 @@ def test_progress_beyond_all_measure_harms_no_view_and_no_controller(
     assert_can_be_looked_at(api, browser, name)
     run_controller(api.parts.runtime, WatchDeadlines(api.parts.runtime))
     assert "<script>alert" not in browser.get(f"/jobs/{name}").text
+
+
+def test_no_text_of_a_registration_is_longer_than_what_is_stored(api: PeopleApi):
+    agent = SpeakingAgent(api, make_own_gang(api, name=f"hostile-{next(_numbers)}"))
+    texts = [one.name for one in dataclasses.fields(Registration) if one.type == "str"]
+    assert {"launch_token", "private_address", "interface"} <= set(texts)
+    for name in texts:
+        refused = agent.register(**{name: "x" * 201})
+        assert refused.status_code == 422, name
+        assert refused.json()["detail"] == f"{name}: at most 200 characters"
+    longest = "x" * 200
+    assert agent.register(interface=longest, agent_version=longest).is_success
 
 
 def test_a_metric_of_any_size_is_kept(api: PeopleApi):
