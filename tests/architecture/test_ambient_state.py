@@ -23,7 +23,7 @@ _CLOCK_READERS = (
     "app/storage/instances/contact_statements.py",
     "app/storage/money/ledger_audit_store.py",
     "app/storage/unit_of_work.py",
-    "app/storage/jobs/job_statements.py",
+    "app/storage/jobs/claim_statements.py",
 )
 
 

@@ -2,7 +2,7 @@
 
 Lives here: knowing a key, and a page of the list of jobs.
 Not here: how submissions are stored (`submission_batch`), the claim of the queue
-(`job_statements`), reports that may take their time (`job_read_models`), or any decision.
+(`claim_statements`), reports that may take their time (`job_read_models`), or any decision.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from app.domain.lifecycle.entities import CheckpointRecord, Job
 from app.domain.market.offer import Market
 from app.domain.spec.spec_document import SpecDocument
-from app.storage.jobs import hot_statements, submission_batch
+from app.storage.jobs import claim_statements, hot_statements, submission_batch
 from app.storage.jobs import job_statements as statements
 from app.storage.jobs.event_rows import EventRecord, PhaseRecord, insert_events
 from app.storage.jobs.job_submission import KnownJob, Submission
@@ -87,7 +87,7 @@ class JobRepository:
 
         Who only refers to the job, as a log's first piece does, need not wait for it.
         """
-        statement = statements.LOCK_OR_SKIP if skip_locked else statements.LOCK
+        statement = claim_statements.LOCK_OR_SKIP if skip_locked else claim_statements.LOCK
         row = self._session.row(statement, {"this_job": job_id})
         if row is None:
             return None
@@ -104,11 +104,11 @@ class JobRepository:
         latest: no look is set for later than that; one that is was set by a clock that went back.
         """
         given = {"by": now, "at_most": limit}
-        found = self._session.rows(statements.READY, {"at_most": limit})
-        found += self._session.rows(statements.WAITED, given)
+        found = self._session.rows(claim_statements.READY, {"at_most": limit})
+        found += self._session.rows(claim_statements.WAITED, given)
         if latest is not None and len(found) < limit:
             far = {"latest": latest, "at_most": limit}
-            found += self._session.rows(statements.FAR_AHEAD, far)
+            found += self._session.rows(claim_statements.FAR_AHEAD, far)
         ranked = sorted(found, key=itemgetter(0, 1))[:limit]
         return [
             QueuedJob(job_id, project_id, budget_id, spec, Market(market), *others)
@@ -120,9 +120,9 @@ class JobRepository:
 
         latest: as in `ready`.
         """
-        if self._session.row(statements.ANY_READY) is not None:
+        if self._session.row(claim_statements.ANY_READY) is not None:
             return EPOCH
-        waiting = self._session.row(statements.WAITING)
+        waiting = self._session.row(claim_statements.WAITING)
         if waiting is None or waiting[0] is None:
             return None
         first: datetime = waiting[0]
@@ -152,7 +152,7 @@ class JobRepository:
             "next_look_at": claimable_at,
             "why": reason,
         }
-        return len(self._session.rows(statements.WAIT_TOGETHER, given))
+        return len(self._session.rows(claim_statements.WAIT_TOGETHER, given))
 
     def promised_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Live jobs with a deadline whose slack is to be looked at, by id.
