@@ -1,4 +1,4 @@
-"""What a training run will need on a kind of GPU: memory, time, micro-batch, workers, money.
+"""Whether a training run fits a GPU, and what it needs there: memory, time, micro-batch, workers.
 
 Lives here: the closed-form part, without PyTorch, so that the control plane can ask "what if". Not
 here: counting a model that is not one of the trainer's own, and measuring on the machine at hand

@@ -1,7 +1,7 @@
 """Which GPUs a machine must carry, as a person writes it: "V100", "V100:2", "A100:80GB:8".
 
-Only the wish lives here. Not here: which machines carry it (`machine_need`), or how much memory a
-model needs (`trainer_work`).
+Only the wish lives here. Not here: which machines carry it (`machine_need`), or whether a model
+fits the memory of a GPU (`trainer.protocol.train_estimate`).
 """
 
 import difflib

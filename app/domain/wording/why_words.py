@@ -2,7 +2,9 @@
 
 The list of jobs, a job's page, the API and the command line all show what `why` returns. A reason
 that a rule has stored (a wait, an end) is that sentence; any other is made from stored values. Not
-here: what a job does before its first step, or its figures (`app.web.job_sentences`).
+here: the sentence of a wait (`claim_jobs` stores it in the words of `no_offer` or `market_words`,
+and before a retry `end_attempt`); what a job does before its first step, or its figures
+(`app.web.job_sentences`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks the cloud's metadata for warnings, for ever, in a thread of its own.
+"""The poll of the cloud's metadata for interruption notices, in a thread of its own.
 
 Not here: what each cloud answers (`notices`) and what a notice changes (`supervisor`).
 """
