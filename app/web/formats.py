@@ -13,8 +13,9 @@ from math import isfinite
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import format_instant, time_of_day
 from app.domain.units.money import format_usd, short_usd
+from app.domain.units.numbers import number_text
 from app.domain.units.percent import against as difference
-from app.domain.units.percent import percent_down
+from app.domain.units.percent import saved_percent
 from app.domain.units.size_text import size_text
 from app.domain.wording.stored_words import stored_words
 
@@ -36,11 +37,9 @@ def per_hour(microusd: int | None) -> str:
     return DASH if microusd is None else f"{format_usd(microusd, 3)}/h"
 
 
-def percent(ratio: float | Fraction | None, places: int = 0) -> str:
-    """0.742 → "74 %". Never rounded up to 100 while something is missing."""
-    if ratio is None:
-        return DASH
-    return percent_down(float(ratio), places) if isfinite(ratio) else DASH
+def saved(ratio: float | Fraction | None) -> str:
+    """How much less than on-demand, as the command line rounds it; None is a dash."""
+    return DASH if ratio is None else saved_percent(ratio)
 
 
 def part_percent(percents: float) -> str:
@@ -97,12 +96,8 @@ def words(name: object) -> str:
 
 
 def count(value: float | None) -> str:
-    """1234567 → "1,234,567"; at most four significant digits below a thousand."""
-    if value is None or not isfinite(value):
-        return DASH
-    if value == int(value) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
+    """As `number_text` writes it; None and what is not finite are a dash."""
+    return DASH if value is None or not isfinite(value) else number_text(value)
 
 
 def size(size_bytes: int | None) -> str:

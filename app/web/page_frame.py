@@ -30,6 +30,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import CommandRefused, DomainError, InvalidValue, NotFound
+from app.domain.units.percent import saved_size
 from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
@@ -289,7 +290,8 @@ def _templates() -> Environment:
         usd_exact=formats.usd_exact,
         part_percent=formats.part_percent,
         per_hour=formats.per_hour,
-        percent=formats.percent,
+        saved=formats.saved,
+        saved_size=saved_size,
         against=formats.against,
         brief=formats.brief,
         ago=formats.ago,

@@ -1,6 +1,7 @@
 """What readers stumbled over stays out: odd idioms, and forms of time that differ by sentence."""
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -96,3 +97,49 @@ def test_no_sentence_writes_a_time_by_hand() -> None:
         "use format_duration, exact_duration, measured_duration or format_instant:\n"
         + "\n".join(handmade)
     )
+
+
+_READ_ROOMS = ("app", "workers", "trainer")
+_OF_STEPS = re.compile(r"(^|[._'\"\[])step(['\"]\])?$")
+_BEFORE_A_STEP = re.compile(r"\b[Ss]teps? $")
+
+
+def _plain_steps() -> Iterator[str]:
+    for file in source_files():
+        if file.room not in _READ_ROOMS or file.name.startswith(_APART[:2]):
+            continue
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.JoinedStr):
+                yield from (f"{file.name}:{line}" for line in _unseparated(node))
+
+
+def _unseparated(text: ast.JoinedStr) -> Iterator[int]:
+    """Lines of a sentence with the number of a step that has no separators."""
+    for before, part in itertools.pairwise([ast.Constant(""), *text.values]):
+        if not isinstance(part, ast.FormattedValue) or not isinstance(before, ast.Constant):
+            continue
+        said = str(before.value)
+        is_step = _BEFORE_A_STEP.search(said) or (
+            said.endswith(" ") and _OF_STEPS.search(ast.unparse(part.value))
+        )
+        form = "" if part.format_spec is None else ast.unparse(part.format_spec)
+        if is_step and "," not in form:
+            yield part.lineno
+
+
+def test_the_number_of_a_step_has_separators_in_every_sentence() -> None:
+    assert list(_plain_steps()) == [], "write {step:,}, as every page and command does"
+
+
+def test_a_product_has_one_sign() -> None:
+    found = [where for where, text in _texts() if re.search(r"\d x (?=[\dA-Z])", text)]
+    for file in source_files():
+        if file.room in _READ_ROOMS and not file.name.startswith(_APART[:2]):
+            found += [
+                f"{file.name}:{part.lineno}"
+                for node in ast.walk(file.tree)
+                if isinstance(node, ast.JoinedStr)
+                for part in node.values
+                if isinstance(part, ast.Constant) and re.search(r"^ x | x $", str(part.value))
+            ]
+    assert found == [], "write 2 × 3"

@@ -185,7 +185,7 @@ def test_a_waiting_job_shows_its_reason_the_next_look_and_the_nearest_pools(
     expect(look.page.get_by_role("heading", name="What it waits for")).to_be_visible()
     expect(look.page.get_by_text("Every pool with a V100 costs more")).to_be_visible()
     expect(look.page.get_by_text(re.compile(r"Next look: in (4m|5m)"))).to_be_visible()
-    expect(look.page.get_by_text("It needs 2 machines with V100:1")).to_be_visible()
+    expect(look.page.get_by_text("It needs 2 machines with 1 × V100")).to_be_visible()
     ways = look.page.locator(".unblock li")
     expect(ways).to_have_text(
         [

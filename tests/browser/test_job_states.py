@@ -66,7 +66,7 @@ def test_a_paused_job_says_what_it_will_need_and_keeps_no_machine(look: Visit, s
     expect(resume).to_contain_text(
         re.compile(r"continues from step \d+; about \d+m .*of work left")
     )
-    expect(resume).to_contain_text("It will need 2 machines with V100:1")
+    expect(resume).to_contain_text("It will need 2 machines with 1 × V100")
     expect(resume).to_contain_text(re.compile(r"Now: \$2.080/h for 2 machines in us-west-2a .*"))
     expect(resume).to_contain_text(re.compile(r"about \$0\.\d+ for the work left"))
     expect(resume).to_contain_text("of its budget is left")

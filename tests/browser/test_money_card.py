@@ -23,6 +23,9 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     expect(row.locator(".good-text")).to_have_count(0)
     figure = look.page.locator(".figures div").filter(has_text="Saved, net")
     expect(figure.locator(".number")).to_have_text(re.compile("^-"))
+    # One figure on the page: the table says by its words what the headline says by its sign.
+    share = (figure.locator(".number").text_content() or "").removeprefix("-")
+    expect(row.locator(".muted")).to_have_text(share)
     expect(figure.locator(".good-text")).to_have_count(0)
     expect(look.page.locator("#books")).to_have_text(
         re.compile(r"Books: not checked yet \(\$0\.\d+\)\.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -55,18 +56,19 @@ def test_the_worked_example_shows_its_formula_and_sources() -> None:
     text = as_text(estimated(config_of(), ["A100:80GB", "A100:80GB:8", "L4"]))
     for words in (
         "resnet50: 25,557,032 parameters, 24.54 GFLOP to train on one sample",
-        "= 3 x 8.178 GFLOP of the forward pass",
+        "= 3 × 8.178 GFLOP of the forward pass",
         "He et al. 2015, table 1",
         "450,411 steps of 256 = 115,305,216 samples, 90 epochs of 1,281,167; bf16, sgd",
-        "2.83e+18 FLOP = 3 x 8.178e+09 x 115,305,216",
+        "2.83e+18 FLOP = 3 × 8.178e+09 × 115,305,216",
         "NVIDIA DeepLearningExamples, ResNet-50 v1.5",
         "several GPUs: 0.84 of their sum",
         "workers: 300 JPEGs a second each",
-        "choose  8 x A100:80GB, the fastest: 32 samples at once, accumulation 1, 7 workers for",
+        "choose  8 × A100 80 GB, the fastest: 32 samples at once, accumulation 1, 7 workers for",
     ):
         assert words in text
-    rows = [line.split() for line in text.splitlines() if "GB " in line and "memory GB" not in line]
-    assert [row[0] for row in rows] == ["8", "A100:80GB", "L4:24GB"]
+    table = [line for line in text.splitlines() if re.match(r"(8 × )?(A100|L4) ", line)]
+    rows = [re.split("  +", line) for line in table]
+    assert [row[0] for row in rows] == ["8 × A100 80 GB", "A100 80 GB", "L4 24 GB"]
     assert "13.07" in rows[1]
 
 
@@ -77,8 +79,8 @@ def test_prices_decide_the_order_and_are_shown() -> None:
     assert [one.gpu.label for one in found.gpus] == ["T4:16GB", "A100:80GB", "V100:16GB"]
     text = as_text(found)
     assert "no price" in text
-    assert "choose  1 x T4:16GB, the cheapest: 64 samples at once, accumulation 1, 2 work" in text
-    assert "x 0.0625 for fp32" in text
+    assert "choose  1 × T4 16 GB, the cheapest: 64 samples at once, accumulation 1, 2 work" in text
+    assert "× 0.0625 for fp32" in text
 
 
 def test_nothing_that_fits_is_said() -> None:

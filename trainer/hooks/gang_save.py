@@ -38,7 +38,7 @@ class SaveFailed(Exception):
 
     def __init__(self, step: int, problems: Mapping[int, str]) -> None:
         told = "; ".join(f"rank {rank}: {problem}" for rank, problem in problems.items())
-        super().__init__(f"the checkpoint of step {step} was not saved: {told}")
+        super().__init__(f"the checkpoint of step {step:,} was not saved: {told}")
         self.step, self.problems = step, dict(problems)
 
 

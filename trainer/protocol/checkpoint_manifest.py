@@ -135,7 +135,8 @@ def load_manifest(content: bytes) -> CheckpointManifest:
         raise WireError(f"manifest is not JSON: {error}") from None
     manifest = decode(CheckpointManifest, document)
     if seal(manifest).digest != manifest.digest:
-        raise WireError(f"manifest of step {manifest.step}: its digest does not match its content")
+        told = f"manifest of step {manifest.step:,}"
+        raise WireError(f"{told}: its digest does not match its content")
     return manifest
 
 

@@ -37,6 +37,11 @@ class GpuModel:
         """Name and memory, as a job spec writes them: ``A100:80GB``."""
         return f"{self.name}:{self.memory_gb}GB"
 
+    @property
+    def words(self) -> str:
+        """Name and memory, as people read them: ``A100 80 GB``."""
+        return f"{self.name} {self.memory_gb} GB"
+
 
 GPU_MODELS: Final = (
     GpuModel("T4", 16, 65, 320, "NVIDIA T4 data sheet"),

@@ -175,7 +175,7 @@ def _resnet(name: str, shape: Shape, classes: int) -> ModelFigures:
         forward_flops=2.0 * (net.macs + inputs * classes),
         activation_elements=float(net.kept),
         traffic_elements=float(CNN_PASSES * net.written),
-        source="He et al. 2015, table 1; stride in the 3 x 3 convolution (v1.5)",
+        source="He et al. 2015, table 1; stride in the 3 × 3 convolution (v1.5)",
     )
 
 

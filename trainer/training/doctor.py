@@ -176,7 +176,7 @@ def render(findings: DatasetReport) -> str:
         if empty:
             lines.append(f"          without a sample: {', '.join(empty[:SHOWN])}")
     shapes = list(findings.shapes.items())
-    shown = ", ".join(f"{shape} x {count:,}" for shape, count in shapes[:3])
+    shown = ", ".join(f"{shape} × {count:,}" for shape, count in shapes[:3])
     lines.append(f"shapes    {shown}{f' and {len(shapes) - 3:,} more' if len(shapes) > 3 else ''}")
     for title, found in (
         ("unreadable", findings.unreadable),

@@ -144,13 +144,17 @@ class VerificationShape(Shape):
     """What was compared. `closed`: everything agrees, and every machine has a price.
 
     `invoiced`: machines that were compared with a cloud's own bill. `revised`: machines whose bill
-    changes at the next closing, so that it was not compared.
+    changes at the next closing, so that it was not compared. Not compared with a cloud's own bill:
+    `open`, machines that run or are not booked to their end, and `without_invoice`, those of clouds
+    whose own bill cannot be read here.
     """
 
     verified_at: datetime
     machines: int
     invoiced: int
     revised: int
+    open: int
+    without_invoice: int
     booked_microusd: int
     differences: list[DifferenceShape]
     unbilled: list[UUID]

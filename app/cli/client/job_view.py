@@ -15,6 +15,7 @@ from app.cli.client import wording
 from app.cli.client.terminal import Column, Terminal
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.units.durations import format_duration
+from app.domain.units.numbers import number_text
 from app.domain.wording.machine_words import gang_words, machine_words
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -40,8 +41,10 @@ def progress_line(job: Job, now: datetime) -> str:
 
 
 def steps(progress: dict[str, Any]) -> str:
-    """ "step 411/1000"."""
+    """ "step 411/1,000"; before the first one "no step of 1,000"."""
     total = progress["total_steps"]
+    if not progress["step"]:
+        return f"no step of {total:,}" if total else "no step"
     return f"step {progress['step']:,}" + (f"/{total:,}" if total else "")
 
 
@@ -49,11 +52,11 @@ def measured(progress: dict[str, Any]) -> list[str]:
     """The newest loss and rate, as far as they are reported."""
     parts = []
     if progress["loss"] is not None:
-        parts.append(f"loss {progress['loss']:.4g}")
+        parts.append(f"loss {number_text(progress['loss'])}")
     if progress["samples_per_second"] is not None:
         parts.append(f"{progress['samples_per_second']:,.0f} samples/s")
     elif progress["steps_per_second"] is not None:
-        parts.append(f"{progress['steps_per_second']:.3g} steps/s")
+        parts.append(f"{number_text(progress['steps_per_second'])} steps/s")
     return parts
 
 
@@ -111,7 +114,9 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     saved = ""
     if progress["last_checkpoint_at"] is not None:
         at = wording.ago(progress["last_checkpoint_at"], now)
-        saved = f"step {progress['last_checkpoint_step']:,}, {at}"
+        # A command that counts no steps saves at step 0.
+        at_step = progress["last_checkpoint_step"]
+        saved = f"step {at_step:,}, {at}" if at_step else at
     labels = ", ".join(f"{name}={value}" for name, value in sorted(job["labels"].items()))
     return [
         ("id", job["id"]),
@@ -163,7 +168,7 @@ def _gang(job: Job) -> str:
 def metrics(values: dict[str, Any]) -> str:
     """The first few metrics that have no field of their own."""
     others = [name for name in sorted(values) if name not in ("loss", "samples_per_second")]
-    return ", ".join(f"{name} {values[name]:.4g}" for name in others[:_METRICS_SHOWN])
+    return ", ".join(f"{name} {number_text(values[name])}" for name in others[:_METRICS_SHOWN])
 
 
 def doing(row: dict[str, Any]) -> str:
@@ -199,23 +204,21 @@ MACHINE_COLUMNS: Final = (
     Column("MACHINE", lambda row: row.get("name") or wording.NOTHING),
     Column("POOL", lambda row: wording.pool(row["pool"])),
     Column("DOING", doing),
-    Column(
-        "STEP", lambda row: wording.NOTHING if row["step"] is None else f"{row['step']:,}", True
-    ),
+    Column("STEP", lambda row: f"{row['step']:,}" if row["step"] else wording.NOTHING, True),
     Column("$/H", lambda row: wording.hourly(row["microusd_per_hour"]), True),
     Column("NOTE", machine_note),
 )
 
 
 def price_columns(count: int, one_machine: Callable[[Any], int]) -> tuple[Column, ...]:
-    """$/H is the price of all `count` machines; of several, EACH is that of one: "4 x 1.200".
+    """$/H is the price of all `count` machines; of several, EACH is that of one: "4 × 1.200".
 
     one_machine: micro-dollars per hour of one machine, of a row.
     """
     together = Column("$/H", lambda row: wording.hourly(count * one_machine(row)), True)
     if count == 1:
         return (together,)
-    each = Column("EACH", lambda row: f"{count} x {wording.hourly(one_machine(row))}", True)
+    each = Column("EACH", lambda row: f"{count} × {wording.hourly(one_machine(row))}", True)
     return together, each
 
 

@@ -124,9 +124,9 @@ def still_starting(run: LocalRun) -> CommandFailed:
 
 
 def _starting(
-    pid: int, programs: Sequence[RunningProcess], seconds: float, step: str | None
+    pid: int, programs: Sequence[RunningProcess], seconds: float, stage: str | None
 ) -> LocalRun:
-    at = f"for {format_duration(seconds)}" + (f", {step}" if step else "")
+    at = f"for {format_duration(seconds)}" + (f", {stage}" if stage else "")
     sentence = f"`lowtide up` (pid {pid}) is still starting ({at})"
     return LocalRun(RunPhase.STARTING, programs, None, sentence, "try again in a moment")
 

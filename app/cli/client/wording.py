@@ -15,7 +15,7 @@ from app.domain.units.errors import InvalidValue
 from app.domain.units.instants import day_and_time
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.percent import against as difference
-from app.domain.units.percent import part_percent, percent_down
+from app.domain.units.percent import part_percent, saved_percent
 from app.domain.units.percent import percent as whole_percent
 from app.domain.units.size_text import size_text
 
@@ -45,7 +45,7 @@ def percent(share: float | None) -> str:
 
 def saved(ratio: float | None) -> str:
     """How much less than on-demand, as the pages round it: 0.746 as "74 %"; "-" for None."""
-    return NOTHING if ratio is None else percent_down(ratio)
+    return NOTHING if ratio is None else saved_percent(ratio)
 
 
 def part(microusd: int, total_microusd: int) -> str:

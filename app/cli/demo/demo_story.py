@@ -23,7 +23,7 @@ from app.cli.client.wording import (
 from app.cli.demo.demo_losses import LossComparison, StepLossPair
 from app.domain.units.durations import format_duration, measured_duration
 from app.domain.units.money import format_usd, short_usd
-from app.domain.units.percent import percent_down
+from app.domain.units.percent import saved_size
 from app.domain.wording.checkpoint_words import where_it_went_on
 
 Document = Mapping[str, Any]
@@ -51,7 +51,7 @@ def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) 
     """The job, and the pools that were considered: the cheapest fit, the next, on-demand."""
     nodes, trainer = job["node_count"], job["spec"]["trainer"]
     title = (
-        f"{job['name']} · {trainer['model']} on handwritten digits · {nodes} x V100 · "
+        f"{job['name']} · {trainer['model']} on handwritten digits · {nodes} × V100 · "
         f"deadline {deadline} · budget {budget}"
     )
     lines = ["", f"plan    {title}"]
@@ -64,7 +64,7 @@ def plan(job: Document, offers: Iterable[Document], budget: str, deadline: str) 
         name = place(offer["pool"])
         hazard = offer["hazard_per_hour"]
         risk = NOTHING if hazard is None else f"{hazard:.2f}"
-        each = f"{nodes} x {hourly(price)}"
+        each = f"{nodes} × {hourly(price)}"
         prices = f"{hourly(nodes * price):>7}  {each:>10}  {against_on_demand(price, full):>12}"
         figures = f"{prices}  {risk:>13}"
         lines.append(f"        {name:<30}{figures}   {decision}")
@@ -103,7 +103,7 @@ def progress(at: str, job: Document) -> str:
     rate = now["samples_per_second"]
     speed = "" if rate is None else f"   {rate:,.0f} img/s"
     spent = format_usd(job["money"]["spent_microusd"], 3)
-    steps = f"step {now['step']}/{total}"
+    steps = f"step {now['step']:,}/{total:,}"
     return f"{at}    {bar(share, _BAR_CELLS)}  {steps}{loss}{speed}   {spent} provisional"
 
 
@@ -128,12 +128,13 @@ def interruption(
             names = ", ".join(sorted(kept))
             found.append((at, f"replacement requested in {data['zone']} · {names} kept"))
         elif kind == "checkpoint_committed" and stopped == []:
-            found.append((at, f"checkpoint {data['step']} saved and verified"))
+            found.append((at, f"checkpoint {data['step']:,} saved and verified"))
         elif kind == "member_drained":
             stopped.append((at, data.get("step")))
     if stopped:
         step = stopped[0][1]
-        found.append((stopped[-1][0], f"both ranks stopped after step {step}"))
+        after = "" if step is None else f" after step {step:,}"
+        found.append((stopped[-1][0], f"both ranks stopped{after}"))
     if killed_at is not None:
         found.append((killed_at, f"{taken} killed by its cloud"))
     found.sort(key=lambda item: item[0])
@@ -148,8 +149,8 @@ def interruption(
 
 def resumed(at: str, joined: str, step: int | None, redone: int, from_periodic: int | None) -> str:
     """The next attempt trains: where it went on, and what was saved by saving at the notice."""
-    aside = "" if from_periodic is None else f" (from the last periodic save: {from_periodic})"
-    return f"{at}  ↺ {joined} joined · {where_it_went_on(step, 0)} · {redone} steps redone{aside}"
+    aside = "" if from_periodic is None else f" (from the last periodic save: {from_periodic:,})"
+    return f"{at}  ↺ {joined} joined · {where_it_went_on(step, 0)} · {redone:,} steps redone{aside}"
 
 
 def bill(cost: Document) -> list[str]:
@@ -182,7 +183,7 @@ def bill(cost: Document) -> list[str]:
 
 
 def _saving(ratio: float) -> str:
-    share = percent_down(ratio).removeprefix("-")
+    share = saved_size(ratio)
     return f"{share} saved, net" if ratio >= 0 else f"{share} more than on-demand"
 
 
@@ -199,7 +200,7 @@ def proof(found: LossComparison) -> list[str]:
     for pair in shown:
         sign = "=" if pair.is_equal else "≠"
         lines.append(
-            f"        {pair.step:>8}  {pair.interrupted!r:<24}{pair.uninterrupted!r:<24}{sign}"
+            f"        {pair.step:>8,}  {pair.interrupted!r:<24}{pair.uninterrupted!r:<24}{sign}"
         )
     lines.append("        " + _verdict("from the resume on", after))
     lines.append("        " + _verdict("before it", before))

@@ -24,7 +24,7 @@ from app.domain.market.gpu_catalog import (
     expected_throughput,
     model_of,
 )
-from app.domain.market.gpu_choice import GpuChoice, parse_gpu_choice
+from app.domain.market.gpu_choice import GpuChoice, gpu_words, parse_gpu_choice
 from app.domain.market.machine_catalog import MachineCatalog, MachineType, make_catalog
 from app.domain.market.machine_need import is_choice
 from app.domain.units.errors import InvalidValue
@@ -180,7 +180,7 @@ def _document(catalogs: list[MachineCatalog], rows: list[MachineType]) -> dict[s
 
 
 def _disks(one: MachineType) -> str:
-    return f"{one.local_nvme_disks} x {one.local_nvme_gb // one.local_nvme_disks} GB"
+    return f"{one.local_nvme_disks} × {one.local_nvme_gb // one.local_nvme_disks} GB"
 
 
 def _network(one: MachineType) -> str:
@@ -193,12 +193,12 @@ def _network(one: MachineType) -> str:
 
 _COLUMNS: Final = (
     Column("TYPE", lambda one: f"{one.provider} {one.name}"),
-    Column("GPU", lambda one: f"{one.gpu_count} x {one.gpu} {one.gpu_memory_gb} GB"),
+    Column("GPU", lambda one: gpu_words(one.gpu, one.gpu_count, one.gpu_memory_gb)),
     Column("LINK", lambda one: one.interconnect if one.gpu_count > 1 else _NOTHING),
     Column("CPUS", lambda one: str(one.vcpus), True),
     Column("MEMORY", lambda one: f"{one.memory_gb} GB", True),
     Column("NETWORK", _network),
     Column("LOCAL DISKS", lambda one: _disks(one) if one.local_nvme_disks else _NOTHING),
-    Column("CNN", lambda one: f"{_speed(one).cnn * one.gpu_count:.1f}x", True),
-    Column("VIT", lambda one: f"{_speed(one).vit * one.gpu_count:.1f}x", True),
+    Column("CNN", lambda one: f"{_speed(one).cnn * one.gpu_count:.1f}×", True),
+    Column("VIT", lambda one: f"{_speed(one).vit * one.gpu_count:.1f}×", True),
 )

@@ -17,6 +17,7 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_path
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
+from app.domain.units.percent import saved_size
 from app.domain.wording.machine_words import billing_speed_words, ended_words
 from app.domain.wording.stored_words import stored_words
 
@@ -211,8 +212,8 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.line(f"ledger {verdict}, verified {at}")
         terminal.line(
             f"{wording.exact_money(found['booked_microusd'])} booked for {machines} equals the "
-            f"bill recalculated from their facts and prices; {found['invoiced']} compared with "
-            "the cloud's own bill."
+            f"bill recalculated from their facts and prices; {found['invoiced']} of them compared "
+            f"with the cloud's own bill{_not_invoiced(found)}."
         )
     if found["revised"]:
         terminal.line(
@@ -224,6 +225,17 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
     if found["unbilled"]:
         without = ", ".join(map(wording.short_id, found["unbilled"]))
         terminal.line(f"Without a known price, so not billed: {without}")
+
+
+def _not_invoiced(found: dict[str, Any]) -> str:
+    """Why machines were not compared with their cloud's own bill; "" where all were."""
+    reasons = (
+        ("open", "still running, or not booked to the end"),
+        ("without_invoice", "of clouds whose own bill Lowtide does not read"),
+        ("revised", "changed since last booked"),
+    )
+    told = [f"{found[key]:,} {why}" for key, why in reasons if found.get(key)]
+    return f"; not compared: {', '.join(told)}" if told else ""
 
 
 def _length(row: dict[str, Any]) -> str:
@@ -246,7 +258,7 @@ def _comparison(statement: dict[str, Any]) -> str:
     compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_microusd"]
     if not compared or saved is None:
         return ""
-    share = wording.saved(saved / compared).removeprefix("-")
+    share = saved_size(saved / compared)
     told = f"{share} saved, net" if saved >= 0 else f"this job cost {share} more"
     return f"{wording.money(compared)} for the same work, so {told}"
 

@@ -15,6 +15,7 @@ from app.cli.client import wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.terminal import Column
 from app.cli.fleet.price_chart import NO_POOL_MATCHES, show_histories
+from app.domain.market.gpu_choice import gpu_words
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
 
@@ -80,7 +81,7 @@ def _columns(now: datetime) -> tuple[Column, ...]:
 
 def _gpu(row: dict[str, Any]) -> str:
     hardware = row["hardware"]
-    return f"{hardware['gpu_count']} x {hardware['gpu_name']} {hardware['gpu_memory_gb']} GB"
+    return gpu_words(hardware["gpu_name"], hardware["gpu_count"], hardware["gpu_memory_gb"])
 
 
 def _against(row: dict[str, Any]) -> str:

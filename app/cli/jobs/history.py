@@ -14,10 +14,12 @@ from app.cli.client import job_view, wording
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Column
+from app.domain.units.numbers import number_text
 from app.domain.wording.event_words import actor_words, event_words, without_doubles
 
 _LIMIT: Final = 10_000
 _POINTS_SHOWN: Final = 20
+_DIGITS: Final = 6
 
 EVENT_COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
@@ -112,6 +114,6 @@ def _checkpoint_note(row: dict[str, Any]) -> str:
 def _metric(name: str) -> Any:
     def text(row: dict[str, Any]) -> str:
         value = row["metrics"].get(name)
-        return wording.NOTHING if value is None else f"{value:.6g}"
+        return wording.NOTHING if value is None else number_text(value, _DIGITS)
 
     return text

@@ -58,7 +58,8 @@ def timeline_lines(timeline: Timeline, width: int) -> list[str]:
     shown = machines[-LANES_MAX:]
     heads = [_head(one) for one in shown]
     total = timeline.job["progress"]["total_steps"]
-    step = f"step {timeline.job['progress']['step']:,}"
+    reached = timeline.job["progress"]["step"]
+    step = f"step {reached:,}" if reached else "no step"
     side = max(len(step), *map(len, heads)) + 2
     clock = _Clock.of(timeline, shown, max(_CELLS_MIN, width - side - 1))
     lines = [" " * side + clock.ruler()]

@@ -42,6 +42,19 @@ class GpuChoice:
             parts.append(f"{self.memory_gb}GB" + ("" if self.name else ".."))
         return ":".join([*parts, str(self.count)])
 
+    @property
+    def words(self) -> str:
+        """As people read it: "1 × V100", "8 × A100 80 GB", "1 GPU of 16 GB or more"."""
+        if self.name is not None:
+            return gpu_words(self.name, self.count, self.memory_gb)
+        gpus = "1 GPU" if self.count == 1 else f"{self.count} GPUs"
+        return f"{gpus} of {self.memory_gb} GB or more"
+
+
+def gpu_words(name: str, count: int, memory_gb: int | None) -> str:
+    """The GPUs of one machine as people read them: "8 × A100 80 GB"; memory_gb None: any."""
+    return f"{count} × {name}" + ("" if memory_gb is None else f" {memory_gb} GB")
+
 
 def parse_gpu_choice(text: object) -> GpuChoice:
     """One choice from its text. Raises InvalidValue saying how to write it."""

@@ -115,7 +115,7 @@ def decide_move(
     best = min(range(len(theres)), key=lambda index: (costs[index], index))
     there, saving = theres[best], stay - costs[best]
     left = format_duration(here.work_seconds)
-    pace = f", {there.speed:.2f} x as fast ({there.speed_source})," if there.speed_source else ""
+    pace = f", {there.speed:.2f} × as fast ({there.speed_source})," if there.speed_source else ""
     told = (
         f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to finish the"
         f" remaining {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from app.domain.market.gpu_choice import gpu_words
 from app.domain.market.offer import Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.placement import (
@@ -172,14 +173,12 @@ def _distance(item: RankedOffer) -> tuple[int, float, int, int, Pool]:
 def _machine(need: Need) -> str:
     beside = f" with {need.machine}" if str(need.machine) else ""
     if need.gpu_choices:
-        return " or ".join(str(choice) for choice in need.gpu_choices) + beside
+        return " or ".join(choice.words for choice in need.gpu_choices) + beside
     return f"a GPU with {need.gpu_memory_gb_min} GB{beside}"
 
 
 def _machines(items: Sequence[RankedOffer]) -> str:
-    def name(offer: Offer) -> str:
-        return f"{offer.hardware.gpu_name}:{offer.hardware.gpu_count}"
-
-    names = sorted({name(item.offer) for item in items})
-    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    return ", ".join(names[:_NAMES_MAX]) + more
+    machines = [item.offer.hardware for item in items]
+    kinds = sorted({(one.gpu_name, one.gpu_count, one.gpu_memory_gb) for one in machines})
+    more = f" and {len(kinds) - _NAMES_MAX} more" if len(kinds) > _NAMES_MAX else ""
+    return ", ".join(gpu_words(*kind) for kind in kinds[:_NAMES_MAX]) + more

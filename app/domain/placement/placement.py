@@ -18,9 +18,9 @@ import orjson
 
 from app.domain.availability.hazard_models import USUAL_FACTOR
 from app.domain.billing.egress import Restore, added_microusd_per_hour, told
-from app.domain.market.gpu_choice import GpuChoice
+from app.domain.market.gpu_choice import GpuChoice, gpu_words
 from app.domain.market.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
-from app.domain.market.offer import Market, Offer, Pool
+from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.expected_cost import useful_hour_microusd
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.spec.infra_choice import InfraChoice
@@ -229,7 +229,7 @@ def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
     factor = offer.hazard_factor / USUAL_FACTOR
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
-    times = f"{factor:.1f} x as often as usual" if factor > 1 else "less often than usual"
+    times = f"{factor:.1f} × as often as usual" if factor > 1 else "less often than usual"
     hour = format_usd(round(pace.hour_microusd))
     when = "over its whole past, machines were" if just_here else "machines are"
     return f"; {when} interrupted {times} there: an hour of training costs {hour}"
@@ -240,7 +240,7 @@ def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:
     if need.alike:
         return ""
     known = need.speeds.source(gpu_shape_of(offer.hardware))
-    return f"; {pace.speed:.2f} x the speed of a V100, {known}"
+    return f"; {pace.speed:.2f} × the speed of a V100, {known}"
 
 
 def _mismatch(offer: Offer, need: Need) -> str | None:
@@ -262,8 +262,12 @@ def _mismatch(offer: Offer, need: Need) -> str | None:
     if missing is not None and carries_gpus(hardware, need.gpu_choices, need.gpu_memory_gb_min):
         return missing
     if need.gpu_choices:
-        return f"has {hardware.gpu_count} x {hardware.gpu_name}, which was not requested"
+        return f"has {_gpus(hardware)}, which was not requested"
     return f"its GPU has {hardware.gpu_memory_gb} GB; the job needs {need.gpu_memory_gb_min}"
+
+
+def _gpus(hardware: Hardware) -> str:
+    return gpu_words(hardware.gpu_name, hardware.gpu_count, hardware.gpu_memory_gb)
 
 
 def _unusable(

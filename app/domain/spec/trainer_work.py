@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.market.gpu_choice import GpuChoice
+from app.domain.market.gpu_choice import GpuChoice, gpu_words
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.job_spec_fields import ESTIMATE_HOURS_MAX, Estimate
 from app.domain.units.durations import HOUR_SECONDS, measured_duration
@@ -84,7 +84,7 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
         return None
     gpu, count = _gpu_of(spec.gpu_choices)
     found = estimate_on(_workload(config, figures, samples), gpu, count)
-    machine = f"{count} x {gpu.label}" if count > 1 else gpu.label
+    machine = gpu_words(gpu.name, count, gpu.memory_gb)
     pauses = _pause_seconds(config, samples) / HOUR_SECONDS
     hours = found.hours + pauses
     counted = min(max(hours, _HOURS_MIN), ESTIMATE_HOURS_MAX)

@@ -1,6 +1,7 @@
 """A share for people, as whole percent."""
 
 import math
+from fractions import Fraction
 
 _LEAST_SHOWN = 0.005
 
@@ -10,15 +11,25 @@ def percent(share: float) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
-def percent_down(share: float, places: int = 0) -> str:
+def percent_down(share: float) -> str:
     """0.746 → "74 %": a share below 100 % is rounded down, so that nothing looks as if it reached
     what it missed, or as if more was saved than was. What is negative is rounded to the nearest.
     """
-    value, step = 100 * share, 10**places
+    value = 100 * share
     if 0 < value < 100:
         # 100 * 0.29 is 28.999999999999996.
-        value = math.floor(round(value * step, 6)) / step
-    return f"{value:.{places}f} %"
+        value = math.floor(round(value, 6))
+    return f"{value:.0f} %"
+
+
+def saved_percent(ratio: float | Fraction) -> str:
+    """How much of on-demand's cost was saved: 0.746 → "74 %"; -0.256 → "-26 %", which cost more."""
+    return percent_down(float(ratio))
+
+
+def saved_size(ratio: float | Fraction) -> str:
+    """The same without its sign, where words say whether it was saved or paid: -0.256 → "26 %"."""
+    return saved_percent(ratio).removeprefix("-")
 
 
 def against(share: float) -> str:

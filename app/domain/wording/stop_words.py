@@ -30,7 +30,7 @@ def drained_words(
     why = _REASON_WORDS.get(reason) or reason.value.replace("_", " ")
     newest = ""
     if committed_step:
-        newest = f" The newest checkpoint is of step {committed_step}."
+        newest = f" The newest checkpoint is of step {committed_step:,}."
     elif attempt.committed_at is None and attempt.parent_fence is None:
         newest = " No checkpoint has been saved."
     return f"Every machine {did}: {why}.{newest}"

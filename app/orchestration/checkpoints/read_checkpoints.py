@@ -50,13 +50,13 @@ def read_manifest(runtime: Runtime, job_id: UUID, fence: int, step: int) -> Chec
         return load_manifest(store.get(key))
     except ObjectMissing:
         raise NotFound(
-            f"There is no checkpoint of step {step} of {_attempt(runtime, job_id, fence)}, or it "
+            f"There is no checkpoint of step {step:,} of {_attempt(runtime, job_id, fence)}, or it "
             "was removed: older ones go as newer ones are saved (checkpoint.keep in the spec).",
             "step",
         ) from None
     except WireError as error:
         raise NotFound(
-            f"The manifest of step {step} of {_attempt(runtime, job_id, fence)} cannot be read: "
+            f"The manifest of step {step:,} of {_attempt(runtime, job_id, fence)} cannot be read: "
             f"{error}.",
             "step",
         ) from error
@@ -77,8 +77,8 @@ def read_piece(
         )
     except ObjectMissing:
         raise NotFound(
-            f"Step {step} of {_attempt(runtime, job_id, fence)} has no file {name[:200]!r}, or not "
-            "any more.",
+            f"Step {step:,} of {_attempt(runtime, job_id, fence)} has no file {name[:200]!r}, or "
+            "not any more.",
             "name",
         ) from None
 

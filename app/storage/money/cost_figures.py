@@ -182,12 +182,16 @@ class Verification:
 
     unbilled: machines without a known price. invoiced: machines compared with a cloud's own bill.
     revised: machines about which something was learned since their last closing; the next one
-    books it, so their bills are not compared now.
+    books it, so their bills are not compared now. open: machines that run, or are not booked to
+    their end, of which a cloud's own bill says more or less than is booked; without_invoice: those
+    of clouds whose own bill cannot be read here.
     """
 
     machines: int
     invoiced: int
     revised: int
+    open: int
+    without_invoice: int
     booked_microusd: int
     differences: tuple[Difference, ...] = ()
     unbilled: tuple[UUID, ...] = ()

@@ -68,7 +68,7 @@ def verify(
     """
     differences: list[Difference] = []
     unbilled: list[UUID] = []
-    machines = invoiced = revised = total = 0
+    machines = invoiced = revised = open_ = without_invoice = total = 0
     for page in _pages(connection, scope):
         rated, without = rate_machines(connection, page)
         unbilled += without
@@ -86,11 +86,24 @@ def verify(
             if said is not None:
                 invoiced += 1
                 differences += _against_invoice(one, cells, said)
+            elif one.provider in (invoices or {}):
+                open_ += 1
+            else:
+                without_invoice += 1
     differences += _against_rollup(connection, scope)
     differences += _against_budgets(connection, scope)
     if scope.everything:
         differences += _unknown_machines(connection, invoices or {})
-    return Verification(machines, invoiced, revised, total, tuple(differences), tuple(unbilled))
+    return Verification(
+        machines,
+        invoiced,
+        revised,
+        open_,
+        without_invoice,
+        total,
+        tuple(differences),
+        tuple(unbilled),
+    )
 
 
 def _pages(connection: Connection, scope: VerificationScope) -> Iterator[list[Instance]]:

@@ -303,7 +303,8 @@ def _summary(story: ChartData) -> str:
     machines = "1 machine" if len(lanes) == 1 else f"{len(lanes)} machines"
     notices = "no notice" if taken == 0 else "1 notice" if taken == 1 else f"{taken} notices"
     total = f" of {story.total_steps:,}" if story.total_steps else ""
+    reached = f"Step {story.step:,}" if story.step else "No step"
     start = min(lane.instance.requested_at for lane in lanes)
     span = max(MINUTE_SECONDS / 60, (story.now - start).total_seconds())
     tail = f" over {formats.brief(span)}" if story.live else ""
-    return f"Step {story.step:,}{total} on {machines}, with {notices} of interruption{tail}."
+    return f"{reached}{total} on {machines}, with {notices} of interruption{tail}."

@@ -99,8 +99,8 @@ def checkpoint_file(
     size = next((entry.size_bytes for entry in manifest.files if entry.name == name), None)
     if size is None or size > PIECE_BYTES_MAX:
         raise NotFound(
-            f"Step {step} has no file {name[:200]!r} of at most 8 MiB; `lowtide download` fetches "
-            "all of them.",
+            f"Step {step:,} has no file {name[:200]!r} of at most 8 MiB; `lowtide download` "
+            "fetches all of them.",
             "name",
         )
     content = read_piece(parts.runtime, job_id, fence, step, name, 0, PIECE_BYTES_MAX)

@@ -77,7 +77,7 @@ def _machine(
         live=machine.state not in TERMINAL_INSTANCE_STATES,
         microusd_per_hour=price if price is not None else lane_price(lane),
         doing=_doing(machine, contact, now),
-        step=None if contact is None else contact.step,
+        step=None if contact is None else contact.step or None,
         countdown=countdown,
         booked_microusd=None if cost is None else cost.booked_microusd,
         waived_microusd=0 if cost is None else cost.waived_microusd,

@@ -334,7 +334,7 @@ def test_instances_and_their_interruption(world: World):
 def test_offers(world: World):
     ran = world.cli.ok("offers")
     assert "-67 %" in ran.row("p3.2xlarge spot")
-    assert "1 x V100 16 GB" in ran.row("p3.2xlarge on-demand")
+    assert "1 × V100 16 GB" in ran.row("p3.2xlarge on-demand")
     assert len(world.cli.ok("offers", "--gpu", "v100", "--spot", "--json").json) == 1
     assert "No pool matches" in world.cli.ok("offers", "--gpu", "H100").out
     (row,) = world.cli.ok("offers", POOL.key, "--json").json

@@ -142,7 +142,7 @@ def test_a_trial_launch_rents_nothing_without_a_yes(api: PeopleApi, tmp_path: Pa
     for answer in ("\n", "n\n"):
         with lowtide(api, tmp_path, "doctor", "--launch") as screen:
             seen = screen.until("Rent it now? [y/N]")
-            assert "p3.2xlarge spot, 1 x V100 16 GB, $0.918 an hour" in seen
+            assert "p3.2xlarge spot, 1 × V100 16 GB, $0.918 an hour" in seen
             assert "the job's budget" in seen
             screen.type(answer)
             screen.until("Nothing was rented.")

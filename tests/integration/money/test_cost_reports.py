@@ -373,6 +373,7 @@ def test_verifying_finds_nothing_where_nothing_is_wrong(story: MoneyStory) -> No
     found = story.reports.verify()
     assert found.closed
     assert (found.machines, found.invoiced, found.booked_microusd) == (4, 0, story.booked())
+    assert (found.without_invoice, found.open) == (4, 0)
     assert story.reports.verify(job_id=job.id).machines == 3
 
 
@@ -430,7 +431,8 @@ def test_verifying_against_the_clouds_own_bill(story: MoneyStory) -> None:
         "i-nobody": {"compute": 0},
     }
     assert story.reports.verify({"local": bill}).closed
-    assert story.reports.verify({"local": bill}).invoiced == 1
+    found_now = story.reports.verify({"local": bill})
+    assert (found_now.invoiced, found_now.open, found_now.without_invoice) == (1, 1, 0)
     bill[ended.provider_instance_id] = {"compute": 70 * A_SECOND + 2, "disk": 5}
     bill["i-stranger"] = {"compute": 9}
     found = story.reports.verify({"local": bill}).differences

@@ -62,7 +62,7 @@ def test_a_pool_that_takes_its_machines_comes_after_a_dearer_one(story: Story) -
     pools = {row.pool: row for row in claimed.decision.pools}
     assert claimed.decision.verdict is DecisionVerdict.SPOT
     assert claimed.decision.pools[0].pool == ZONE_B.key
-    assert "x as often as usual" in pools[ZONE_A.key].why
+    assert "× as often as usual" in pools[ZONE_A.key].why
     taken, kept = pools[ZONE_A.key].hazard_per_hour, pools[ZONE_B.key].hazard_per_hour
     assert taken is not None
     assert kept is not None

@@ -94,7 +94,7 @@ def test_a_deadline_is_weighed_where_several_kinds_are_accepted(story: Story) ->
     assert told.on_demand_microusd is not None
     assert told.on_demand_microusd < told.wait_microusd
     why = {row.pool: row.why for row in told.pools}
-    assert "1.00 x the speed of a V100, expected from its data sheet" in why[ON_DEMAND_A.key]
+    assert "1.00 × the speed of a V100, expected from its data sheet" in why[ON_DEMAND_A.key]
 
 
 def test_work_is_counted_in_hours_of_the_on_demand_kind(story: Story) -> None:
@@ -192,7 +192,7 @@ def test_a_move_is_weighed_with_the_speeds_that_were_measured(
     story.run()
     told = newest(story, job_id)
     known = "expected from its data sheet" if pace is None else "measured on this work"
-    assert f"x as fast ({known}), at" in told.sentence
+    assert f"× as fast ({known}), at" in told.sentence
     verdict = DecisionVerdict.STAY if pace == 11.0 else DecisionVerdict.MOVE
     assert told.verdict is verdict, told.sentence
 

@@ -20,7 +20,7 @@ def test_good_data_has_nothing_to_mend(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "samples   train 12, validation 4, test 2",
         "classes   3, with 6 to 6 samples",
-        "shapes    (3, 32, 40) x 18",
+        "shapes    (3, 32, 40) × 18",
         "nothing to correct",
     ]
 
@@ -67,7 +67,7 @@ def test_tokens_outside_the_vocabulary_are_found(tmp_path: Path) -> None:
 def test_a_part_can_be_looked_at_and_what_is_not_there_is_said(tmp_path: Path) -> None:
     few = doctor("--data", "synthetic", "--most", "4")
     assert few.returncode == 0
-    assert "shapes    (3, 32, 32) x 12" in few.stdout
+    assert "shapes    (3, 32, 32) × 12" in few.stdout
     missing = doctor("--data", str(tmp_path / "nowhere"))
     assert missing.returncode == 2
     assert missing.stderr == f"error: data: the folder {tmp_path / 'nowhere'} is not there\n"

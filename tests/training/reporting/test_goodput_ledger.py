@@ -103,6 +103,16 @@ def test_steps_of_an_earlier_attempt_are_recomputed_until_it_is_passed(tmp_path:
     assert progress.ledger.bucket is Bucket.USEFUL_STEP
 
 
+def test_a_log_line_has_six_digits_and_the_file_all_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = ProgressLog(tmp_path / "progress.jsonl")
+    progress.write("eval", step=1_412, accuracy=0.9783950617283951, samples=1_797)
+    assert capsys.readouterr().out == "eval step=1412 accuracy=0.978395 samples=1797\n"
+    [line] = (tmp_path / "progress.jsonl").read_text().splitlines()
+    assert json.loads(line)["accuracy"] == 0.9783950617283951
+
+
 def test_the_ledger_begins_with_the_process(tmp_path: Path) -> None:
     progress = ProgressLog(tmp_path / "progress.jsonl")
     assert progress.ledger.started_at == process_started_at() < boot_seconds()

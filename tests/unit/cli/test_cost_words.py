@@ -11,7 +11,7 @@ import pytest
 from app.cli.client import wording
 from app.cli.client.terminal import Terminal
 from app.cli.demo.demo_story import bill
-from app.cli.fleet.cost_commands import print_job_cost
+from app.cli.fleet.cost_commands import _print_verification, print_job_cost
 from app.web import formats
 
 
@@ -75,7 +75,7 @@ def test_a_saving_is_one_figure_on_the_page_in_the_list_the_bill_and_the_demo(
     in_demo = f"{size} saved, net" if ratio > 0 else f"{size} more than on-demand"
     assert f"so {words}" in out.getvalue()
     assert bill(document)[-1].endswith(in_demo)
-    assert formats.percent(ratio) == wording.saved(ratio) == shown
+    assert formats.saved(ratio) == wording.saved(ratio) == shown
 
 
 def test_a_faster_bill_is_said_below_a_cost_and_not_where_there_is_none() -> None:
@@ -118,3 +118,28 @@ def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:
     out = io.StringIO()
     print_job_cost(Terminal(out=out, errors=io.StringIO()), cost(20_000, None, None))
     assert "on-demand" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ({}, "12 of them compared with the cloud's own bill.\n"),
+        (
+            {"invoiced": 10, "open": 1, "without_invoice": 1},
+            "10 of them compared with the cloud's own bill; not compared: 1 still running, or not "
+            "booked to the end, 1 of clouds whose own bill Lowtide does not read.\n",
+        ),
+        ({"invoiced": 11, "revised": 1}, "own bill; not compared: 1 changed since last booked.\n"),
+    ],
+)
+def test_what_is_not_compared_with_a_clouds_bill_has_its_reason(
+    counts: dict[str, int], told: str
+) -> None:
+    found: dict[str, Any] = {
+        "verified_at": "2026-03-01T12:00:00+00:00", "machines": 12, "invoiced": 12, "revised": 0,
+        "open": 0, "without_invoice": 0, "booked_microusd": 1, "differences": [], "unbilled": [],
+        "closed": True, **counts,
+    }  # fmt: skip
+    out = io.StringIO()
+    _print_verification(Terminal(out=out, errors=io.StringIO()), found)
+    assert told in out.getvalue()

@@ -103,7 +103,7 @@ def test_a_price_is_that_of_all_machines_and_names_that_of_one() -> None:
     several = told(4_320.0, 4_320.0, pools=[POOL], node_count=4).splitlines()
     head, row = next(pair for pair in itertools.pairwise(several) if "POOL ALONE" in pair[0])
     assert head.split()[2:4] == ["$/H", "EACH"]
-    assert "3.672  4 x 0.918" in row
+    assert "3.672  4 × 0.918" in row
     assert "EACH" not in told(4_320.0, 4_320.0, pools=[POOL], node_count=1)
 
 

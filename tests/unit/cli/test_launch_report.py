@@ -124,7 +124,7 @@ def test_the_plan_is_bounded_in_time_and_money_whoever_follows_it() -> None:
     assert spec["instance_types"] == ["g4dn.xlarge"]
     assert plan.usual_microusd == round(2 * 158_000 / 6)
     told = " ".join(plan.sentences())
-    assert "aws us-east-1a g4dn.xlarge spot, 1 x T4 16 GB, $0.158 an hour each" in told
+    assert "aws us-east-1a g4dn.xlarge spot, 1 × T4 16 GB, $0.158 an hour each" in told
     assert "at most $0.400, the job's budget" in told
     assert plan.pools == {"aws/us-east-1/us-east-1a/g4dn.xlarge/spot",
                           "aws/us-west-2/us-west-2a/g4dn.xlarge/spot"}  # fmt: skip

@@ -86,5 +86,6 @@ def test_a_refused_launch_and_many_machines_stay_within_the_screen():
         "step": 0, "total_steps": None,
     }))  # fmt: skip
     assert "1 earlier machine not shown" in lines
+    assert lines[1].startswith("no step")
     assert len(lines) == LANES_MAX + 4
     assert all(len(line) <= 60 for line in lines[:-1])

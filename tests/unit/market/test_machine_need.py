@@ -132,7 +132,7 @@ def test_the_reason_names_what_is_missing():
     whys = {one.why for one in considered if one.offer.pool.instance_type == "g4dn.xlarge"}
     assert whys == {"has 4 CPUs, 500 are needed"}
     said = why_none_fits(considered, need)
-    assert "no pool has T4:1 with 500+ CPUs, 2000GB+ memory, efa" in said
+    assert "no pool has 1 × T4 with 500+ CPUs, 2000GB+ memory, efa" in said
 
 
 def test_different_needs_have_different_keys():

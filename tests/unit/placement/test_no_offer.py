@@ -53,15 +53,15 @@ OFFERS = [
         ),
         (
             {"gpu_choices": (GpuChoice("H9000"),)},
-            "no pool has H9000:1; there are H100:1, V100:1",
+            "no pool has 1 × H9000; there are 1 × H100 16 GB, 1 × V100 16 GB",
         ),
         (
             {"gpu_choices": (), "gpu_memory_gb_min": 80},
-            "no pool has a GPU with 80 GB; there are H100:1, V100:1",
+            "no pool has a GPU with 80 GB; there are 1 × H100 16 GB, 1 × V100 16 GB",
         ),
         (
             {"market": Market.ON_DEMAND},
-            "no on-demand pool has V100:1; another market has it",
+            "no on-demand pool has 1 × V100; another market has it",
         ),
         (
             {"domain": PlacementDomain("local", "eu", "eu-a", "p3.2xlarge")},
@@ -231,4 +231,4 @@ def test_docker_is_no_matter_where_another_pool_has_it_or_lacks_more() -> None:
     small = replace(need, machine=MachineNeed(vcpus=64, containers=True))
     assert docker_settings([without_docker()], small) is None
     told = why_none_fits(rank_offers([(without_docker(), None)], small, NOW), small)
-    assert told == "no pool has V100:1 with 64+ CPUs, docker; there are V100:1"
+    assert told == "no pool has 1 × V100 with 64+ CPUs, docker; there are 1 × V100 16 GB"

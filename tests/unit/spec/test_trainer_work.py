@@ -73,7 +73,7 @@ def test_hours_follow_from_steps_or_from_epochs_of_data_that_is_built_in():
     by_epochs = described_work(spec_of(made, resources={"gpu": "H100:8"}))
     assert by_epochs is not None
     assert "700,000 samples of vit_base" in by_epochs.sentence
-    assert "8 x H100:80GB" in by_epochs.sentence
+    assert "8 × H100 80 GB" in by_epochs.sentence
     assert described_work(spec_of({**PHOTOS, "epochs": 3})) is None
     assert described_work(parse_spec({"run": "true"})) is None
 
@@ -108,7 +108,7 @@ def test_the_job_of_the_readme_is_estimated_with_the_pauses_that_it_asks_for():
     found = described_work(spec_of(tour, resources={"gpu": "V100"}))
     assert found is not None
     assert 400 <= found.estimate.seconds < 405
-    assert found.sentence.endswith("a second on V100:16GB with 0.2s of pause after each step")
+    assert found.sentence.endswith("a second on 1 × V100 16 GB with 0.2s of pause after each step")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_work_of_more_than_a_year_is_counted_as_one_and_says_so():
     year = described_work(spec_of({**PHOTOS, "steps": 10**9}))
     assert year is not None
     assert year.estimate.hours == ESTIMATE_HOURS_MAX
-    assert year.sentence.endswith("a second on A100:80GB, of which 8,760 hours are counted")
+    assert year.sentence.endswith("a second on 1 × A100 80 GB, of which 8,760 hours are counted")
     short = described_work(spec_of({**PHOTOS, "steps": 1}))
     assert short is not None
     assert short.estimate.seconds == 1

@@ -35,8 +35,8 @@ def test_small_amounts_keep_their_tenths_of_a_cent(microusd: int | None, text: s
     ("ratio", "text"),
     [(None, "–"), (0, "0 %"), (0.999, "99 %"), (1, "100 %"), (Fraction(-1, 4), "-25 %")],
 )
-def test_percent_is_never_rounded_up_to_all(ratio: float | Fraction | None, text: str):
-    assert formats.percent(ratio) == text
+def test_a_saving_is_never_rounded_up_to_all(ratio: float | Fraction | None, text: str):
+    assert formats.saved(ratio) == text
 
 
 def test_a_share_that_is_not_zero_does_not_look_like_zero() -> None:
@@ -65,7 +65,7 @@ def test_past_and_future_are_told_apart():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1_234_567.0, "1,234,567"), (0.12345, "0.1235"), (7, "7"), (None, "–")],
+    [(1_234_567.0, "1,234,567"), (0.12345, "0.1235"), (7, "7"), (999.96, "1,000"), (None, "–")],
 )
 def test_counts_have_few_digits(value: float | None, text: str):
     assert formats.count(value) == text

@@ -261,7 +261,7 @@ class Preparation:
             tools.say(self.stream, "no checkpoint to continue from: a fresh start")
         else:
             parent = restored.parent
-            tools.say(self.stream, f"continues from step {parent.step}")
+            tools.say(self.stream, f"continues from step {parent.step:,}")
         return restored
 
     def _meet_peers(self) -> int | None:

@@ -119,7 +119,7 @@ class Restorer:
             try:
                 return self._fetch(fence, step, None)
             except CheckpointCorrupt as error:
-                self._log(f"checkpoint {step} (fence {fence}) is passed over: {error}")
+                self._log(f"checkpoint {step:,} (fence {fence}) is passed over: {error}")
         return ResumePoint()
 
     def _newest_by_now(self, chosen: ResumePoint) -> ResumePoint:

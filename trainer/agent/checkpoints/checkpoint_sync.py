@@ -122,7 +122,7 @@ def _publish(
             return _commit(store, order, step, entries, may_commit, is_abandoned)
         except PlaceTaken:
             continue
-    raise PlaceTaken(f"no free key for step {order.step} of this attempt")
+    raise PlaceTaken(f"no free key for step {order.step:,} of this attempt")
 
 
 def _check_continued(store: StorageRoot, ref: CheckpointRef) -> None:
@@ -179,7 +179,7 @@ def _bring_files(
         entries += shares.collect(store, is_abandoned)
     names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
-        raise PlaceTaken(f"two machines have a file of the same name for step {step}")
+        raise PlaceTaken(f"two machines have a file of the same name for step {step:,}")
     return entries
 
 

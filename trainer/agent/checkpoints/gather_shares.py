@@ -164,7 +164,7 @@ def _record_of(
     if told != (order.fence, order.step, order.save, machine) or record.place_taken:
         raise PlaceTaken(key)
     if record.problem:
-        raise ShareLost(f"node {machine} has no share of step {order.step}: {record.problem}")
+        raise ShareLost(f"node {machine} has no share of step {order.step:,}: {record.problem}")
     return record
 
 
@@ -175,6 +175,6 @@ def _files_of(record: ShareRecord, order: ShareOrder) -> list[FileEntry]:
 
 def _late(order: ShareOrder, one: _Awaited, seconds: float) -> str:
     return (
-        f"node {one.machine} did not upload its share of step {order.step}:"
+        f"node {one.machine} did not upload its share of step {order.step:,}:"
         f" nothing was heard of it for {seconds:.0f} s"
     )

@@ -111,13 +111,13 @@ class Publisher:
             return FencedOff(order.fence, error.by_fence)
         except Exception as error:
             # Whatever it is: a thread that died without a word would hold up the attempt's end.
-            self._say(f"the checkpoint of step {checkpoint.step} is not published: {error}")
+            self._say(f"the checkpoint of step {checkpoint.step:,} is not published: {error}")
             lost, unheard = isinstance(error, ShareLost), isinstance(error, ShareMissing)
             return PublicationFailed(order.fence, checkpoint, str(error), lost, unheard)
         else:
             done = True
             self._say(
-                f"checkpoint of step {manifest.step} is committed"
+                f"checkpoint of step {manifest.step:,} is committed"
                 if manifest.files
                 else "the end of the work is recorded; no final checkpoint was saved"
             )

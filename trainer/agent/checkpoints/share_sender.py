@@ -215,7 +215,8 @@ class ShareSender:
         if closed or checkpoint is None:
             return
         if sent:
-            self._say(f"this machine's share of the checkpoint of step {checkpoint.step} is stored")
+            share = f"this machine's share of the checkpoint of step {checkpoint.step:,}"
+            self._say(f"{share} is stored")
             self._observe(ShareSent(self._fence, checkpoint))
         else:
             self._observe(PublicationFailed(self._fence, checkpoint, "it is gone", hopeless=True))
@@ -234,7 +235,7 @@ class ShareSender:
             closed = self._closed
         if checkpoint is None or closed:
             return problem
-        self._say(f"this machine's share of step {checkpoint.step} is not stored: {problem}")
+        self._say(f"this machine's share of step {checkpoint.step:,} is not stored: {problem}")
         if not job.asked:
             self._observe(PublicationFailed(self._fence, checkpoint, problem))
         return problem

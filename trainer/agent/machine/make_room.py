@@ -87,7 +87,8 @@ def make_room(device: int, removable: Removable, own_log: int | None) -> Iterato
     for folder in replaced_checkpoints(removable.checkpoints, removable.committed_step):
         if _is_on(folder, device) and _remove(folder):
             step = int(folder.name.removeprefix("step-"))
-            yield f"removed this machine's copy of the checkpoint of step {step}: newer ones exist"
+            copy = f"this machine's copy of the checkpoint of step {step:,}"
+            yield f"removed {copy}: newer ones exist"
     if _is_on(removable.progress_file, device):
         count = removable.progress_read - PROGRESS_KEPT_BYTES
         if punch_hole(removable.progress_file, count):

@@ -72,9 +72,9 @@ def say_what_to_expect(
     context.do(
         Say(
             work.fence,
-            f"the checkpoint of step {checkpoint.step} ({checkpoint.size_bytes / 1e6:.0f} MB) needs"
-            f" about {needed:.0f} s at {speed / 1e6:.0f} MB/s, and {max(0, left):.0f} s are left: "
-            + _what_follows(context, work, checkpoint, deadline),
+            f"the checkpoint of step {checkpoint.step:,} ({checkpoint.size_bytes / 1e6:.0f} MB)"
+            f" needs about {needed:.0f} s at {speed / 1e6:.0f} MB/s, and {max(0, left):.0f} s are"
+            " left: " + _what_follows(context, work, checkpoint, deadline),
         )
     )
 
@@ -88,7 +88,7 @@ def _what_follows(
     waiting = replace(work, waiting=checkpoint)
     if work.publishing is not None and is_better_finished(context, waiting, deadline):
         counts = work.publishing.step
-    then = "the attempt's start" if counts is None else f"step {counts}"
+    then = "the attempt's start" if counts is None else f"step {counts:,}"
     return f"unless the store gets faster, {then} counts"
 
 

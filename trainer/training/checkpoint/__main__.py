@@ -58,7 +58,7 @@ def _show(reader: CheckpointReader, verified: bool) -> None:
             print(f"{group:15}{key:60}{kind:10}{list(tensor.shape)}")
     size = sum(entry["size"] for entry in manifest["files"])
     print(
-        f"step {manifest['step']} of {manifest['total_steps']}, {size:,} bytes,"
+        f"step {manifest['step']:,} of {manifest['total_steps']:,}, {size:,} bytes,"
         f" {'final, ' if manifest['final'] else ''}PyTorch {manifest['torch']}"
         f"{', every byte verified' if verified else ''}"
     )

@@ -15,7 +15,7 @@ from trainer.protocol.train_estimate import (
 )
 from trainer.training.estimating.run_estimate import EstimateReport
 
-_HEAD = "GPU", "micro x accum", "memory GB", "samples/s", "ms/step", "limit", "MFU", "hours"
+_HEAD = "GPU", "micro × accum", "memory GB", "samples/s", "ms/step", "limit", "MFU", "hours"
 
 
 def as_text(found: EstimateReport) -> str:
@@ -40,7 +40,7 @@ def _model(found: EstimateReport) -> list[str]:
     return [
         f"model   {figures.name}: {figures.parameters:,} parameters,"
         f" {_flop(figures.training_flops)} to train on one sample",
-        f"        = {1 + BACKWARD} x {_flop(figures.forward_flops)} of the forward pass"
+        f"        = {1 + BACKWARD} × {_flop(figures.forward_flops)} of the forward pass"
         " (the backward pass has two products for each)",
         f"        {figures.source}",
     ]
@@ -53,7 +53,7 @@ def _run(found: EstimateReport) -> list[str]:
         f"run     {found.total_steps:,} steps of {config.batch_size:,} = {work.samples:,} samples,"
         f" {epochs:,.4g} epochs of {found.train_samples:,}; {work.precision}, {work.optimizer}",
         f"        {work.total_flops:.3g} FLOP"
-        f" = {1 + BACKWARD} x {work.figures.forward_flops:.4g} x {work.samples:,}",
+        f" = {1 + BACKWARD} × {work.figures.forward_flops:.4g} × {work.samples:,}",
     ]
 
 
@@ -82,16 +82,16 @@ def _choice(found: EstimateReport) -> list[str]:
     workers = f", {best.workers} workers for each GPU" if found.work.decodes_images else ""
     return [
         "",
-        f"choose  {best.gpus} x {best.gpu.label}, {why}: {best.micro_batch} samples at once,"
+        f"choose  {best.gpus} × {best.gpu.words}, {why}: {best.micro_batch} samples at once,"
         f" accumulation {best.accumulation}{workers}",
     ]
 
 
 def _row(one: GpuEstimate, decodes: bool, priced: bool) -> list[str]:
-    count = f"{one.gpus} x " if one.gpus > 1 else ""
+    count = f"{one.gpus} × " if one.gpus > 1 else ""
     row = [
-        f"{count}{one.gpu.label}",
-        f"{one.micro_batch} x {one.accumulation}",
+        f"{count}{one.gpu.words}",
+        f"{one.micro_batch} × {one.accumulation}",
         f"{one.memory.total / 1e9:.1f}",
         f"{one.samples_per_second:,.0f}",
         f"{1e3 * one.step_seconds:,.1f}",
@@ -111,7 +111,7 @@ def _formulas(found: EstimateReport) -> list[str]:
     bandwidth = BANDWIDTH_SHARE[work.bytes_per_number]
     traffic = work.figures.traffic_elements * work.bytes_per_number / 1e6
     share = PEAK_SHARE[work.precision]
-    of_peak = "" if share == 1 else f" x {share:g} for {work.precision}"
+    of_peak = "" if share == 1 else f" × {share:g} for {work.precision}"
     lines = [
         "how     a step takes the longer of computing and memory traffic (roofline; Williams 2009)",
         f"        computing: FLOP / ({COMPUTE_SHARE:g} of the dense 16-bit peak{of_peak};"

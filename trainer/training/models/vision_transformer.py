@@ -49,7 +49,7 @@ class VisionTransformer(nn.Module):
         patch = patch_size or (SMALL_PATCH if min(rows, columns) < SMALL_IMAGE else PATCH)
         if rows % patch or columns % patch:
             raise ConfigError(
-                f"model: images of {rows} x {columns} pixels cannot be cut into patches of {patch};"
+                f"model: images of {rows} × {columns} pixels cannot be cut into patches of {patch};"
                 f" set image_size to a multiple of {patch}"
             )
         patches = (rows // patch) * (columns // patch)

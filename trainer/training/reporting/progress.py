@@ -86,7 +86,8 @@ class ProgressLog:
         if self.prints and kind == "verdict":
             print(values["sentence"], flush=True)
         elif self.prints and kind not in _UNPRINTED:
-            print(kind, *(f"{key}={value}" for key, value in values.items()), flush=True)
+            told = (f"{key}={_shown(value)}" for key, value in values.items())
+            print(kind, *told, flush=True)
 
     def _write_waiting(self, descriptor: int) -> None:
         waiting, self._waiting = self._waiting, []
@@ -176,6 +177,11 @@ def _in_words(seconds: Mapping[str, float], all_reduce_seconds: float) -> str:
         parts += f"; of the steps {all_reduce_seconds:,.1f} s waiting for other ranks"
     total = sum(seconds.values())
     return f"goodput {100 * goodput(dict(seconds)):.1f} % of {total:,.1f} s: {parts}"
+
+
+def _shown(value: Any) -> Any:
+    """A float with six digits: the file alone needs all of them."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _finished_step(line: bytes) -> int:

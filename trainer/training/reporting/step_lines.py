@@ -57,7 +57,7 @@ def step_line(values: dict[str, Any]) -> str:
     hours, minutes = divmod(minutes, 60)
     shown = f"{hours}h {minutes}m" if hours else f"{minutes}m {seconds}s"
     return (
-        f"step {step}/{total}  loss {values['loss']:.4g}"
+        f"step {step:,}/{total:,}  loss {values['loss']:.4g}"
         f"  {values['samples_per_second']:,.0f} samples/s  {shown} left"
     )
 

@@ -109,7 +109,7 @@ class StepNotes:
         loss = loss_sum / config.batch_size
         if not math.isfinite(loss):
             raise LossNotFiniteError(
-                f"the loss is {loss} at step {step.number}; lower learning_rate or use another"
+                f"the loss is {loss} at step {step.number:,}; lower learning_rate or use another"
                 " precision"
             )
         place.epoch_loss_sum += loss_sum

@@ -155,10 +155,8 @@ class Saving:
     def _leave_out(self, step: int) -> None:
         """The step is not saved: what was on its way was the newest that could be."""
         if self._gang.rank == 0:
-            print(
-                f"note: there was no time to save step {step} too; step {self._newest} is saved",
-                flush=True,
-            )
+            saved = "none is saved" if self._newest is None else f"step {self._newest:,} is saved"
+            print(f"note: there was no time to save step {step:,} too; {saved}", flush=True)
 
     def tell(self, schedule: SaveSchedule | None = None) -> str | None:
         """Writes down the saves that have ended; the sentence of one that failed, or None.
@@ -231,9 +229,9 @@ class Saving:
     def _failed(self, result: Saved, error: str) -> str:
         if self._engine is None or not self._engine.writer.commits:
             return error  # the machine's first rank, which waits for this part, says it
-        safe = "none is safe" if self._newest is None else f"step {self._newest} is safe"
+        safe = "none is safe" if self._newest is None else f"step {self._newest:,} is safe"
         sentence = (
-            f"the checkpoint of step {result.step} could not be written: {error}; of this attempt"
+            f"the checkpoint of step {result.step:,} could not be written: {error}; of this attempt"
             f" {safe}"
         )
         print(f"warning: {sentence}", file=sys.stderr, flush=True)

@@ -39,7 +39,7 @@ def decode(data: bytes, channels: int, at_least: int | None = None) -> Array:
     try:
         with image_module.open(io.BytesIO(data)) as image:
             if image.width * image.height > MOST_PIXELS:
-                raise BadSampleError(f"it has {image.width} x {image.height} pixels")
+                raise BadSampleError(f"it has {image.width} × {image.height} pixels")
             if at_least is not None:
                 # Never smaller than asked for; does nothing for other formats.
                 image.draft(None, (2 * at_least, 2 * at_least))
