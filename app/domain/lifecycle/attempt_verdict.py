@@ -16,7 +16,7 @@ from typing import Final
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import ENDED_BY_CLOUD, EndedBy
-from app.domain.units.durations import format_duration
+from app.domain.units.durations import exact_duration, format_duration
 
 SETTLE_SECONDS_MAX: Final = 60
 """After this long in `settling` the verdict is given on what is known."""
@@ -33,6 +33,24 @@ class MemberOutcome(StrEnum):
     DRAINED = "drained"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """No rank made a step for as long as the spec allows. step: the newest; 0, None: not one."""
+
+    timeout_seconds: int
+    step: int | None
+
+    @property
+    def sentence(self) -> str:
+        """What did not happen, and within which time."""
+        goal = f"a step after step {self.step:,}" if self.step else "its first step"
+        limit = exact_duration(self.timeout_seconds)
+        return (
+            f"No rank finished {goal} within the `stall_timeout` of {limit}: the stacks of all are "
+            "in the logs."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +142,12 @@ def settle(
     deadline_passed: bool,
     our_order: DrainCause | None = None,
     order_reason: EndReason | None = None,
-    stalled: bool = False,
+    stall: Stall | None = None,
 ) -> AttemptVerdict | None:
     """The verdict, or None while a member's end is unexplained and there is time to wait.
 
     `our_order` is the drain in force; for a stop or a yield `order_reason` says what for.
-    `stalled`: the attempt came here because no rank made a step. `deadline_passed`: it has been
+    `stall`: the attempt came here because no rank made a step. `deadline_passed`: it has been
     settling for SETTLE_SECONDS_MAX. Raises ValueError without members, or for a stop or yield
     without its reason.
     """
@@ -147,7 +165,7 @@ def settle(
         or _taken_by_cloud(ordered, our_order)
         or _gone(ordered)
         or _ended_by_agent(ordered)
-        or _stalled(stalled)
+        or _stalled(stall)
         or _first_failure(ordered)
         or _unknown(ordered)
     )
@@ -214,11 +232,10 @@ def _ended_by_agent(members: Sequence[MemberEnd]) -> AttemptVerdict | None:
     return None
 
 
-def _stalled(stalled: bool) -> AttemptVerdict | None:
-    if not stalled:
+def _stalled(stall: Stall | None) -> AttemptVerdict | None:
+    if stall is None:
         return None
-    text = "No rank finished a step within the stall timeout; the stacks are in the logs."
-    return AttemptVerdict(AttemptState.FAILED, EndReason.STALLED, text)
+    return AttemptVerdict(AttemptState.FAILED, EndReason.STALLED, stall.sentence)
 
 
 def _first_failure(members: Sequence[MemberEnd]) -> AttemptVerdict | None:

@@ -69,6 +69,11 @@ def machines_in_words(number: int) -> str:
     return "1 machine" if number == 1 else f"{number} machines"
 
 
+def node_words(rank: int, count: int) -> str:
+    """One machine of an attempt: "the machine", or "node 1 (one of 2 machines)" of a gang."""
+    return "the machine" if count == 1 else f"node {rank} (one of {machines_in_words(count)})"
+
+
 def gang_words(number: int, nodes: int | str) -> str:
     """ "3 machines", or "3 of 2–4 machines" where the number may change; nodes: of the spec."""
     if not isinstance(nodes, str):

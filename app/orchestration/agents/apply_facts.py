@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
-from app.domain.lifecycle.attempt_verdict import MemberOutcome
+from app.domain.lifecycle.attempt_verdict import MemberOutcome, Stall
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
@@ -18,6 +18,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.units.durations import format_duration
 from app.domain.wording.attempt_words import attempt_words, sentence_about
+from app.domain.wording.machine_words import node_words
 from app.orchestration.agents.checkpoint_facts import (
     record_checkpoint,
     record_completion,
@@ -242,9 +243,10 @@ def _end_member(
         MemberOutcome.FINISHED: JobEventKind.MEMBER_FINISHED,
     }
     if outcome in kinds:
+        name = node_words(member.node_rank, len(aggregate.members))
         aggregate.record(
             kinds[outcome],
-            f"Node {member.node_rank} has {outcome.value}.{_unsent(context)}",
+            f"{name[:1].upper()}{name[1:]} has {outcome.value}.{_unsent(context)}",
             noun="instance",
             noun_id=context.instance.id,
             node_rank=member.node_rank,
@@ -270,8 +272,8 @@ def _unsent(context: FactContext) -> str:
     unsent, attempt = whole_number(context.fact.data.get("unsent_step")), context.aggregate.attempt
     if unsent is None or attempt is None:
         return ""
-    counts = f"step {attempt.committed_step}" if attempt.committed_step else "the start"
-    return f" Its checkpoint of step {unsent} was not uploaded in time: {counts} is used instead."
+    counts = f"step {attempt.committed_step:,}" if attempt.committed_step else "the start"
+    return f" Its checkpoint of step {unsent:,} was not uploaded in time: {counts} is used instead."
 
 
 def _stalled(context: FactContext) -> None:
@@ -280,8 +282,8 @@ def _stalled(context: FactContext) -> None:
         return
     attempt.stalled_at = context.at
     step = whole_number(context.fact.data.get("step"))
-    text = f"No rank has finished a step after {step}: the stacks of every rank are in the logs."
-    enter_settling(context.aggregate, AttemptEvent.STALL_DETECTED, text, context.limits)
+    stall = Stall(context.aggregate.spec.stall_timeout_seconds, step)
+    enter_settling(context.aggregate, AttemptEvent.STALL_DETECTED, stall.sentence, context.limits)
 
 
 def _fenced_off(context: FactContext) -> None:

@@ -70,7 +70,7 @@ def record_checkpoint(context: FactContext) -> None:
         if step > aggregate.attempt.committed_step:
             record_second_save(aggregate, aggregate.attempt, context.at)
             aggregate.attempt.committed_step, aggregate.attempt.committed_at = step, context.at
-    kind, message = _told(step, final, size_bytes)
+    kind, message = checkpoint_sentence(step, final, size_bytes)
     aggregate.record(
         kind,
         message,
@@ -83,12 +83,20 @@ def record_checkpoint(context: FactContext) -> None:
     advance_attempt(aggregate, context.limits)
 
 
-def _told(step: int, final: bool, size_bytes: int | None) -> tuple[JobEventKind, str]:
+def checkpoint_sentence(step: int, final: bool, size_bytes: int | None) -> tuple[JobEventKind, str]:
+    """The kind of the entry and what it says; step: 0 of a command that counts none."""
     if final and size_bytes == 0:
         text = "The command has finished and saved no final checkpoint."
         return JobEventKind.FINISHED_WITHOUT_CHECKPOINT, text
-    kind = "Final checkpoint" if final else "Checkpoint"
-    return JobEventKind.CHECKPOINT_COMMITTED, f"{kind} {step} is saved and verified."
+    name = _named(step, final=final)
+    return JobEventKind.CHECKPOINT_COMMITTED, f"{name} is saved and verified."
+
+
+def _named(step: int, *, final: bool) -> str:
+    """ "Checkpoint 1,412"; without a number that of a command that counts no steps."""
+    if step:
+        return f"{'Final checkpoint' if final else 'Checkpoint'} {step:,}"
+    return "The final checkpoint" if final else "A checkpoint"
 
 
 def record_completion(context: FactContext) -> None:
@@ -140,8 +148,8 @@ def record_final_parent(context: FactContext, attempt: Attempt) -> None:
     if new:
         kind = JobEventKind.CHECKPOINT_COMMITTED
         message = (
-            f"Final checkpoint {step} was found in the store; its attempt ended before reporting "
-            "it."
+            f"{_named(step, final=True)} was found in the store; its attempt ended before "
+            "reporting it."
         )
         if told_size == 0:
             kind = JobEventKind.FINISHED_WITHOUT_CHECKPOINT

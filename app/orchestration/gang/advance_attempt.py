@@ -21,7 +21,7 @@ from app.domain.lifecycle.attempt import (
     merge_drain,
     verdict_event,
 )
-from app.domain.lifecycle.attempt_verdict import MemberEnd, MemberOutcome, settle
+from app.domain.lifecycle.attempt_verdict import MemberEnd, MemberOutcome, Stall, settle
 from app.domain.lifecycle.end_reason import CoolDownScope, EndReason, facts_of
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance
 from app.domain.lifecycle.events import JobEventKind
@@ -30,6 +30,7 @@ from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.spec.job_spec import JobSpec
 from app.domain.wording.checkpoint_words import where_it_starts
+from app.domain.wording.machine_words import node_words
 from app.domain.wording.stop_words import drained_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.look_order import order_look
@@ -127,7 +128,9 @@ def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> Non
         attempt.master_port = first.master_port
         aggregate.record(
             JobEventKind.MEMBER_PREPARED,
-            f"Training is starting on {len(members)} machine{'' if len(members) == 1 else 's'}.",
+            "The machine is prepared."
+            if len(members) == 1
+            else f"All {len(members)} machines are prepared.",
             noun="attempt",
             noun_id=attempt.id,
             fence=attempt.fence,
@@ -158,14 +161,14 @@ def _draining(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None
 
 def _settling(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> None:
     until = attempt.settle_until_at
-    order = attempt.drain_cause
+    order, timeout = attempt.drain_cause, aggregate.spec.stall_timeout_seconds
     verdict = settle(
         [_member_end(aggregate, member) for member in aggregate.members],
         final_manifest=has_final_checkpoint(aggregate),
         deadline_passed=until is not None and aggregate.now >= until,
         our_order=order,
         order_reason=None if order is None else _order_reason(aggregate, order),
-        stalled=attempt.stalled_at is not None,
+        stall=None if attempt.stalled_at is None else Stall(timeout, attempt.best_step),
     )
     if verdict is None:
         return
@@ -251,7 +254,8 @@ def _end_if_members_ended(aggregate: JobAggregate, limits: Limits) -> None:
 
 def _settle_for_ended_member(aggregate: JobAggregate, limits: Limits) -> None:
     ended = next(m for m in aggregate.members if m.outcome is not None)
-    text = f"The trainer on node {ended.node_rank} ended: {ended.outcome}."
+    name = node_words(ended.node_rank, len(aggregate.members))
+    text = f"The trainer on {name} ended: {ended.outcome}."
     enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
 
 

@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
-from app.domain.lifecycle.attempt_verdict import AttemptVerdict, MemberEnd, MemberOutcome, settle
+from app.domain.lifecycle.attempt_verdict import (
+    AttemptVerdict,
+    MemberEnd,
+    MemberOutcome,
+    Stall,
+    settle,
+)
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import EndedBy
 
@@ -32,6 +38,7 @@ def outcome(*members: MemberEnd, **known: object) -> tuple[str, str]:
     return verdict.state.value, verdict.end_reason.value
 
 
+STALL = Stall(900, 412)
 STOP = {"our_order": DrainCause.STOP, "order_reason": EndReason.USER_CANCELLED}
 YIELD = {"our_order": DrainCause.YIELD, "order_reason": EndReason.MIGRATED}
 
@@ -150,9 +157,23 @@ def test_a_failing_rank_brings_its_reason(known: dict[str, Any], reason: str):
 
 def test_a_stall_outranks_the_exit_codes_of_the_ranks_it_killed():
     killed = [ended(0, "failed", exit_code=-9), ended(1, "stopped")]
-    assert outcome(*killed, stalled=True) == ("failed", "stalled")
+    assert outcome(*killed, stall=STALL) == ("failed", "stalled")
     gone = MemberEnd(1, gone_with_two_witnesses=True)
-    assert outcome(killed[0], gone, stalled=True) == ("lost", "contact_lost")
+    assert outcome(killed[0], gone, stall=STALL) == ("lost", "contact_lost")
+
+
+@pytest.mark.parametrize(
+    ("stall", "told"),
+    [
+        (Stall(900, 1_412), "a step after step 1,412 within the `stall_timeout` of 15m"),
+        (Stall(5_400, 0), "its first step within the `stall_timeout` of 1h 30m"),
+        (Stall(60, None), "its first step within the `stall_timeout` of 1m"),
+    ],
+)
+def test_a_stall_names_its_timeout_and_its_step(stall: Stall, told: str):
+    verdict = decide(ended(0, "stopped"), stall=stall)
+    assert verdict is not None
+    assert verdict.message == f"No rank finished {told}: the stacks of all are in the logs."
 
 
 def test_a_cause_waits_too_while_a_member_is_unexplained():

@@ -8,15 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from app.cli.client.job_view import summary
+from app.cli.client.job_view import metrics, summary
 from app.cli.client.terminal import Terminal
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
+from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy
-from app.domain.wording.machine_words import ended_words
+from app.domain.wording.machine_words import ended_words, node_words
 from app.domain.wording.stop_words import drained_words
+from app.orchestration.agents.checkpoint_facts import checkpoint_sentence
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 SAVED, KILLED = MemberOutcome.DRAINED, MemberOutcome.STOPPED
@@ -32,7 +34,7 @@ def attempt(*, saved: bool, parent_fence: int | None = None) -> Attempt:
 def test_a_killed_trainer_is_not_said_to_have_saved() -> None:
     told = drained_words([SAVED, KILLED], EndReason.USER_CANCELLED, attempt(saved=True), 1079)
     assert told == (
-        "Every machine stopped: a person cancelled the job. The newest checkpoint is of step 1079."
+        "Every machine stopped: a person cancelled the job. The newest checkpoint is of step 1,079."
     )
 
 
@@ -56,6 +58,11 @@ def test_an_ended_machine_names_who_ended_it(by: EndedBy) -> None:
     assert told != "us"
 
 
+def test_an_entry_about_one_machine_of_several_says_so() -> None:
+    assert node_words(1, 2) == "node 1 (one of 2 machines)"
+    assert node_words(0, 1) == "the machine"
+
+
 def test_words_of_a_later_version_are_kept() -> None:
     assert ended_words("solar_flare") == "solar flare"
     assert ended_words(None) == "unknown"
@@ -74,6 +81,36 @@ def test_the_names_of_a_job_s_facts_are_those_of_its_page() -> None:
     assert told["attempts"] == "1, 0 interrupted by the cloud"
     assert told["cost"] == "$0.00"
     assert {"tried", "money"}.isdisjoint(told)
+
+
+def test_a_failed_job_that_made_no_step_shows_no_step_0() -> None:
+    failed = job("failed")
+    failed["progress"] |= {"step": 0, "total_steps": 2_000, "percent": 0.0}
+    told = dict(summary(failed, NOW, Terminal()))
+    assert told["progress"].endswith("0 %, no step of 2,000")
+    assert told["checkpoint"] == ""
+    failed["progress"] |= {"step": 1_412, "percent": 70.6}
+    assert dict(summary(failed, NOW, Terminal()))["progress"].endswith("step 1,412/2,000")
+
+
+@pytest.mark.parametrize(
+    ("step", "final", "told"),
+    [
+        (1_412, False, "Checkpoint 1,412 is saved and verified."),
+        (1_412, True, "Final checkpoint 1,412 is saved and verified."),
+        (0, True, "The final checkpoint is saved and verified."),
+        (0, False, "A checkpoint is saved and verified."),
+    ],
+)
+def test_a_checkpoint_of_a_command_that_counts_no_steps_has_no_number(
+    step: int, final: bool, told: str
+) -> None:
+    assert checkpoint_sentence(step, final, 1) == (JobEventKind.CHECKPOINT_COMMITTED, told)
+
+
+def test_counts_of_a_job_are_whole_and_small_figures_keep_four_digits() -> None:
+    values = {"samples": 94_720.0, "accuracy": 0.9783950617283951, "learning_rate": 1e-5}
+    assert metrics(values) == "accuracy 0.9784, learning_rate 1e-05, samples 94,720"
 
 
 def job(state: str) -> dict[str, Any]:
