@@ -21,7 +21,7 @@ from app.api.serving.auth import Caller, SignedIn
 from app.api.serving.json_answers import JSON, as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
-from app.api.submission.submission_checks import EVALUATORS, check_submission
+from app.api.submission.submission_checks import EVALUATORS, check_submission, warnings_of
 from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.units.errors import InvalidValue, SpecError
 from app.orchestration.estimates.evaluate_promise import evaluate_promise, promise_key
@@ -55,25 +55,13 @@ async def submit(request: Request) -> Response:
         submitted,
         id=submitted.job_id,
         project=caller.project_name,
-        warnings=_warnings(parts, spec),
+        warnings=warnings_of(parts, spec),
     )
     return as_json(
         document,
         201 if submitted.created else 200,
         {"Location": f"/api/v1/jobs/{submitted.job_id}"},
     )
-
-
-def _warnings(parts: ApiParts, spec: JobSpec) -> list[str]:
-    places = spec.infra
-    local = places is None or any(place.provider == "local" for place in places)
-    told = [parts.local_warning] if parts.local_warning and local else []
-    if spec.run is not None and spec.checkpoint.interval_seconds is not None:
-        told.append(
-            "checkpoint.interval does nothing for a `run`: your own command decides when it saves; "
-            "save there as often as you want, and leave the field out"
-        )
-    return told
 
 
 async def submit_spec(

@@ -36,9 +36,10 @@ EVALUATORS = CapacityLimiter(2)
 
 
 class SpecAccepted(Shape):
-    """The spec could be submitted now."""
+    """The spec could be submitted now. `warnings`: sentences, as of a submission."""
 
     ok: Literal[True]
+    warnings: list[str]
 
 
 @router.post("/check", response_model=None, responses={200: {"model": SpecAccepted}})
@@ -55,8 +56,22 @@ async def check(
     machine that is not there. Deadline and budget are weighed by `POST /estimates`. Whether a
     bucket holds anything is seen by the machines alone, which have the right to read it.
     """
-    await check_spec(parts_of(request), caller, await read_spec(request), uploaded=uploaded)
-    return as_json({"ok": True})
+    parts, spec = parts_of(request), await read_spec(request)
+    await check_spec(parts, caller, spec, uploaded=uploaded)
+    return as_json({"ok": True, "warnings": warnings_of(parts, spec)})
+
+
+def warnings_of(parts: ApiParts, spec: JobSpec) -> list[str]:
+    """What a spec that may be submitted will not do as its author may expect; no full stops."""
+    places = spec.infra
+    local = places is None or any(place.provider == "local" for place in places)
+    told = [parts.local_warning] if parts.local_warning and local else []
+    if spec.run is not None and spec.checkpoint.interval_seconds is not None:
+        told.append(
+            "checkpoint.interval does nothing for a `run`: your own command decides when it saves; "
+            "save there as often as you want, and leave the field out"
+        )
+    return told
 
 
 async def check_spec(parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool) -> None:

@@ -14,10 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from app.cli.client import wording
 from app.cli.client.job_view import hazard_head, price_columns
 from app.cli.client.terminal import Column, Terminal
-from app.domain.billing.budget import first_segment_microusd
+from app.domain.billing.budget import first_segment_microusd, first_segment_words
+from app.domain.market.gpu_choice import gpu_words
 from app.domain.market.offer import Market, Offer, Pool, Quote
 from app.domain.placement.fit_verdict import FitVerdict
-from app.domain.units.durations import exact_duration, format_duration, whole_minutes
+from app.domain.units.durations import (
+    billed_as,
+    exact_duration,
+    format_duration,
+    whole_minutes,
+)
 from app.domain.units.instants import format_instant
 
 if TYPE_CHECKING:
@@ -168,7 +174,8 @@ def plan_sentences(plan: Preview) -> list[str]:
     machines = wording.plural(plan.count, "machine")
     if plan.spec.nodes.is_elastic:
         machines += f" of {plan.spec.nodes}"
-    told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour."]
+    faster = billed_as(plan.chosen.billing_speed)
+    told = [f"{machines} for ${wording.hourly(plan.microusd_per_hour)} an hour{faster}."]
     estimate, budget = plan.estimate_microusd, plan.spec.budget_microusd
     if estimate is None:
         told.append(_how_long(plan.spec))
@@ -191,9 +198,10 @@ def _how_long(spec: JobSpec) -> str:
     if described is None:
         return "How long it takes is unknown until it trains."
     work = described.estimate
+    gpu = "the smallest GPU that fits" if work.gpu is None else work.gpu.words
     return (
         f"By the trainer's formula it takes about {whole_minutes(work.seconds)} on one machine "
-        f"with {work.gpu}, a real GPU; `lowtide estimate` shows cost and finish."
+        f"with {gpu}, a real GPU; `lowtide estimate` shows cost and finish."
     )
 
 
@@ -280,15 +288,16 @@ def _too_little(plan: Preview) -> list[str]:
     first = first_segment_microusd([plan.chosen.cost_microusd_per_hour] * plan.count)
     if first <= budget:
         return []
+    what = first_segment_words(plan.chosen.billing_speed)
     return [
-        f"The first 15 minutes cost {wording.money(first)}, more than the budget of "
+        f"{what[:1].upper()}{what[1:]} cost {wording.money(first)}, more than the budget of "
         f"{wording.money(budget)}: the job will be paused before it starts."
     ]
 
 
 def gpu_text(hardware: Any) -> str:
-    """ "8 x A100 80 GB"."""
-    return f"{hardware.gpu_count} x {hardware.gpu_name} {hardware.gpu_memory_gb} GB"
+    """ "8 × A100 80 GB"."""
+    return gpu_words(hardware.gpu_name, hardware.gpu_count, hardware.gpu_memory_gb)
 
 
 def _what(spec: JobSpec) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from http import HTTPStatus
@@ -134,7 +134,7 @@ def _submit(
     Raises CommandFailed where the job is refused, and typer.Exit for whoever says no.
     """
     now, terminal = datetime.now(UTC), invocation.terminal
-    _check_there(invocation, draft, now)
+    warned = _check_there(invocation, draft, now)
     with ExitStack() as closing:
         archive = _pack(draft, closing)
         spec = draft.spec(None if archive is None else archive.digest)
@@ -142,7 +142,7 @@ def _submit(
         figures = _estimated(invocation, spec, accept_risk)
         _show(terminal, with_estimate(plan, figures), archive, dry_run)
         _check_risk(terminal, figures, accept_risk or dry_run)
-        _refuse_impossible(terminal, plan, accept_risk or dry_run)
+        _refuse_impossible(terminal, plan, accept_risk)
         if dry_run:
             if not terminal.as_json:
                 terminal.line("Dry run: nothing was submitted.")
@@ -153,9 +153,13 @@ def _submit(
         if archive is not None:
             upload(invocation, archive)
         accepted = _post(invocation, spec)
-    for warning in accepted.get("warnings", ()):
-        terminal.note(f"Warning: {warning}.")
+    _warn(terminal, [one for one in accepted.get("warnings", ()) if one not in warned])
     return accepted
+
+
+def _warn(terminal: Terminal, warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        terminal.note(f"Warning: {warning}.")
 
 
 def _draft(
@@ -182,12 +186,12 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
         raise CommandFailed.from_domain(error, draft.what) from error
 
 
-def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> None:
+def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Sequence[str]:
     """Ask before anything is packed or planned whether the api would take the job.
 
-    Raises CommandFailed for a deadline that has passed, a name that is taken, a place that is not
-    allowed, data that is not there, an image that nothing can run, or infra that the deployment
-    does not rent from.
+    Says and returns what the api warns of. Raises CommandFailed for a deadline that has passed, a
+    name that is taken, a place that is not allowed, data that is not there, an image that nothing
+    can run, or infra that the deployment does not rent from.
     """
     _check_deadline(draft, now)
     spec = draft.spec()
@@ -200,7 +204,11 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Non
                 f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
             )
     uploaded = "true" if draft.folder is None else "false"
-    invocation.api.post(f"/jobs/check?uploaded={uploaded}", spec.to_json(), only_asks=True)
+    path = f"/jobs/check?uploaded={uploaded}"
+    found = invocation.api.post(path, spec.to_json(), only_asks=True)
+    warnings: Sequence[str] = found.get("warnings", ())
+    _warn(invocation.terminal, warnings)
+    return warnings
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:

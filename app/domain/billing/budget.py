@@ -12,6 +12,7 @@ from fractions import Fraction
 from uuid import UUID
 
 from app.domain.units.apportionment import divide_up
+from app.domain.units.durations import billed_as
 from app.domain.units.money import format_usd
 
 SECONDS_PER_HOUR = 3600
@@ -82,6 +83,13 @@ def first_segment_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
     return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
 
 
+def first_segment_words(billing_speed: int) -> str:
+    """What `first_segment_microusd` pays for; the bill's clock may be faster than the real one."""
+    if billing_speed <= 1:
+        return "the first 15 minutes"
+    return f"the first 15 minutes of the bill{billed_as(billing_speed)},"
+
+
 def left_microusd(
     budget_microusd: int | None, spent_microusd: int, reserve_microusd: int = 0
 ) -> int | None:
@@ -93,15 +101,21 @@ def left_microusd(
 
 
 def claim_allowed(
-    *, spent_microusd: int, reserve_microusd: int, first_microusd: int, budget_microusd: int | None
+    *,
+    spent_microusd: int,
+    reserve_microusd: int,
+    first_microusd: int,
+    budget_microusd: int | None,
+    billing_speed: int = 1,
 ) -> BudgetCheck:
-    """May a gang be rented: spent + reserve + its first 15 minutes must fit the cap."""
+    """May a gang be rented: spent + reserve + its first 15 billed minutes must fit the cap."""
     left = left_microusd(budget_microusd, spent_microusd, reserve_microusd + first_microusd)
     if left is None or budget_microusd is None:
         return BudgetCheck(True, "No budget is set.")
     figures = (
         f"{format_usd(spent_microusd)} is spent, {format_usd(reserve_microusd)} is reserved for "
-        f"running machines and the first 15 minutes would cost {format_usd(first_microusd)}"
+        f"running machines and {first_segment_words(billing_speed)} would cost "
+        f"{format_usd(first_microusd)}"
     )
     cap = format_usd(budget_microusd)
     if left >= 0:

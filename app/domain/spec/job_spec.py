@@ -51,6 +51,7 @@ from trainer.protocol.run_config import TRAINING_DATA_INPUT
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
 _MAX_SCRIPT = 32_768
 _INSTEAD_OF_SECRETS = "put the value into `env`, where everyone who may read the job can see it"
+_INSTEAD_OF_NOTIFY = "`lowtide watch NAME` waits for the end, for use in a script"
 
 
 class JobSpec(SpecModel):
@@ -105,8 +106,7 @@ class JobSpec(SpecModel):
         | None
     ) = None
     notify: (
-        Annotated[WebHook, later("`lowtide watch NAME` waits for the end, for use in a script")]
-        | None
+        Annotated[WebHook, later(_INSTEAD_OF_NOTIFY), later_as_mapping(_INSTEAD_OF_NOTIFY)] | None
     ) = None
     keep_on_failure_seconds: (
         Annotated[KeptSeconds, later("the logs are kept: `lowtide logs NAME`")] | None

@@ -57,9 +57,9 @@ def later(instead: str) -> AfterValidator:
 
 
 def later_as_mapping(instead: str) -> BeforeValidator:
-    """Beside `later`, on a list that other tools write as a mapping: it gets the same answer.
+    """Beside `later`, on what other tools write as a mapping: it gets the same answer.
 
-    To ask for a list first would send people to a form that is refused as well.
+    To ask for a list or for text first would send people to a form that is refused as well.
     """
 
     def refuse_mapping(value: object) -> object:

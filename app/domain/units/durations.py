@@ -101,6 +101,11 @@ def stopwatch(seconds: float) -> str:
     return f"{sign}{minutes}:{second:02d}"
 
 
+def billed_as(speed: int) -> str:
+    """Where a second is billed as several, in a sentence: ", each second billed as 1m"; else ""."""
+    return f", each second billed as {exact_duration(speed)}" if speed > 1 else ""
+
+
 def duration_text(seconds: int) -> str:
     """The form that is stored: 5400 → "1h30m". parse_duration reads it back exactly.
 

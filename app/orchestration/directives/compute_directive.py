@@ -50,12 +50,14 @@ def compute_directive(
             node_rank=member.node_rank,
             peers=peers,
         )
+    # An hour of the clock costs as many billed hours, where a bill runs faster.
     price = attempt.price_microusd_per_hour
+    billed = None if price is None else price * instance.billing_speed
     return Directive(
         DirectiveKind.TRAIN,
         job.version,
         hazard_per_hour=attempt.hazard_per_hour,
-        price_per_hour_usd=None if price is None else price / MICROUSD_PER_USD,
+        price_per_hour_usd=None if billed is None else billed / MICROUSD_PER_USD,
         fence=attempt.fence,
         attempt_id=str(attempt.id),
         node_rank=member.node_rank,

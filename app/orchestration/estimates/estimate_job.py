@@ -31,7 +31,7 @@ from app.domain.spec.trainer_work import pause_seconds, why_not_described
 from app.domain.throughput.gpu_throughput import gpu_shape_of, gpu_shape_of_choice
 from app.domain.throughput.measured_run import GpuShape
 from app.domain.throughput.measured_work import MeasuredWork
-from app.domain.units.durations import format_duration, whole_minutes
+from app.domain.units.durations import billed_as, format_duration, whole_minutes
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError
 from app.domain.units.money import format_usd
 from app.orchestration.estimates.read_measured import read_measured
@@ -273,7 +273,7 @@ def _refuse_impossible(quickest: EstimateInput) -> None:
     cost = format_usd(round(pool.microusd(billed)))
     raise SpecError.of(
         f"deadline: it cannot be met; even on-demand from now on, {reserve}the job would end "
-        f"in {whole_minutes(earliest)}, for about {cost}",
+        f"in {whole_minutes(earliest)}, for about {cost}{billed_as(pool.billing_speed)}",
         "deadline",
         ProblemKind.IMPOSSIBLE,
     )

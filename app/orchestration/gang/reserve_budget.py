@@ -120,8 +120,9 @@ def reserve_for_bids(
 
     committed = _Committed(uow, budgets, job_id, live_reserve(uow, live, limits, now))
     verdict = BudgetCheck(False, "No pool is offered.")
+    speed = max((bid.billing_speed for bid in bids), default=1)
     for price in sorted({cost(bid) for bid in bids}, reverse=True):
-        verdict = committed.bears([price] * count)
+        verdict = committed.bears([price] * count, speed)
         if verdict.yes:
             committed.reserve([price] * count, writable)
             return verdict, tuple(bid for bid in bids if cost(bid) <= price)
@@ -182,8 +183,8 @@ class _Committed:
             for budget in budgets
         ]
 
-    def bears(self, new_prices: Sequence[int]) -> BudgetCheck:
-        """Whether every budget bears new machines at these prices too."""
+    def bears(self, new_prices: Sequence[int], billing_speed: int = 1) -> BudgetCheck:
+        """Whether every budget bears new machines at these prices too, billed so fast."""
         verdict = BudgetCheck(True, "No budget is set.")
         for budget, others in self._budgets:
             said = claim_allowed(
@@ -191,6 +192,7 @@ class _Committed:
                 reserve_microusd=others + self._own,
                 first_microusd=first_segment_microusd(new_prices),
                 budget_microusd=budget.cap_microusd,
+                billing_speed=billing_speed,
             )
             if not said.yes:
                 return BudgetCheck(False, name_budget(budget, said.sentence))

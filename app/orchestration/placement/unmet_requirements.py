@@ -43,10 +43,14 @@ USUAL_LIMITS: Final = Limits()
 
 @dataclass(frozen=True)
 class OfferRow:
-    """A pool that has what a waiting job needs, with its price now and the verdict on it."""
+    """A pool that has what a waiting job needs, with its price now and the verdict on it.
+
+    billing_speed: billed seconds of one second there, which the price does not count.
+    """
 
     pool: Pool
     microusd_per_hour: int
+    billing_speed: int
     on_demand_ratio: float
     available: int | None
     fits: bool
@@ -236,7 +240,7 @@ def _on_demand(
 
 
 def _needs(spec: JobSpec, market: Market, count: int) -> str:
-    gpus = " or ".join(str(choice) for choice in spec.gpu_choices) or "any GPU that fits"
+    gpus = " or ".join(choice.words for choice in spec.gpu_choices) or "any GPU that fits"
     words = {"auto": "spot or on-demand", "on_demand": "on-demand"}.get(
         spec.effective_market(), "spot"
     )
@@ -255,6 +259,7 @@ def _row(item: RankedOffer) -> OfferRow:
     return OfferRow(
         offer.pool,
         offer.price_microusd_per_hour,
+        offer.billing_speed,
         offer.on_demand_ratio,
         offer.available,
         item.fits,

@@ -171,7 +171,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
             decision=newest,
         ),
         failure=job_failure(parts, job, timeline),
-        resume=_resume(facts, left, unmet, speed),
+        resume=_resume(facts, left, unmet),
         attempts=facts.counts.attempts,
         interruptions=facts.counts.interruptions,
         last_checkpoint=facts.last_checkpoint,
@@ -239,14 +239,12 @@ def _unmet(
 
 
 def _resume(
-    facts: JobFacts, left: WorkLeft, unmet: UnmetRequirements | None, billing_speed: int
+    facts: JobFacts, left: WorkLeft, unmet: UnmetRequirements | None
 ) -> ResumeOutlook | None:
     """What a paused job will need; None for any other."""
     if facts.job.state is not JobState.PAUSED or unmet is None:
         return None
-    return resume_outlook(
-        facts.job, left, facts.last_checkpoint, unmet, facts.budget, billing_speed
-    )
+    return resume_outlook(facts.job, left, facts.last_checkpoint, unmet, facts.budget)
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:

@@ -40,14 +40,13 @@ def resume_outlook(
     saved: LastCheckpoint | None,
     unmet: UnmetRequirements,
     budget: Budget,
-    billing_speed: int,
 ) -> ResumeOutlook:
     """Of a paused job. unmet: what it needs, with the pools as they are now."""
     remaining = left_microusd(budget.cap_microusd, budget.spent_microusd)
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",
-        price=_price(job, left, unmet, billing_speed),
+        price=_price(job, left, unmet),
         budget=_budget(remaining),
         blocked=remaining is not None and remaining <= 0,
         unblocked_by=() if _fitting(unmet) else unmet.unblocked_by,
@@ -62,7 +61,7 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     return f"{start}{because}{work}."
 
 
-def _price(job: Job, left: WorkLeft, unmet: UnmetRequirements, billing_speed: int) -> str:
+def _price(job: Job, left: WorkLeft, unmet: UnmetRequirements) -> str:
     fitting = _fitting(unmet)
     if not fitting:
         return "No machine is free for it now: it would wait."
@@ -71,7 +70,7 @@ def _price(job: Job, left: WorkLeft, unmet: UnmetRequirements, billing_speed: in
     told = f"Now: {formats.per_hour(hourly)} {_on(offer, job.node_count)}"
     if left.to_the_end is None:
         return f"{told}."
-    cost = steady_microusd(hourly * billing_speed, left.to_the_end)
+    cost = steady_microusd(hourly * offer.billing_speed, left.to_the_end)
     return f"{told}, about {formats.usd(cost)} for the work left."
 
 

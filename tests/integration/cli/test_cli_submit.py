@@ -27,7 +27,7 @@ def test_a_dry_run_plans_and_submits_nothing(world: World):
     assert "✓ cheapest" in out
     assert "$3.600 an hour" in out
     assert "nothing was submitted" in out
-    found = world.cli.ok("submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
+    found = world.cli.fails(2, "submit", world.spec(), "--dry-run", "--json", "--gpu", "H100").json
     assert found["plan"]["pool"] is None
     assert "which was not requested" in found["plan"]["considered"][0]["why"]
     assert world.api.count(tables.jobs) == before
@@ -48,8 +48,8 @@ def test_the_fields_of_a_plan_are_those_of_the_page(world: World):
     [
         (
             f"{TRAINER}resources: {{gpu: H100}}\n",
-            "no pool can run this job, now or later: no pool has H100:1; there are V100:1 "
-            "(`resources` in its spec)",
+            "no pool can run this job, now or later: no pool has 1 × H100; there are "
+            "1 × V100 16 GB (`resources` in its spec)",
         ),
         (
             "run: 'true'\nresources: {gpu: V100}\nestimate: {hours: 5, gpu: V100}\n"
@@ -64,8 +64,10 @@ def test_a_job_that_can_never_run_needs_more_than_a_yes(world: World, text: str,
     refused = world.cli.fails(2, "submit", spec, "-y", "-d").errors
     assert refused == f"Error: {told}; change it, or submit with --accept-risk\n"
     assert world.api.count(tables.jobs) == before
-    plan = world.cli.ok("submit", spec, "--dry-run", "--json").json["plan"]
+    assert world.cli.fails(2, "submit", spec, "--dry-run").errors == refused
+    plan = world.cli.fails(2, "submit", spec, "--dry-run", "--json").json["plan"]
     assert plan["impossible"] == told
+    assert world.cli.ok("submit", spec, "--dry-run", "--accept-risk").errors == f"Risk: {told}.\n"
     accepted = world.cli.ok("submit", spec, "-y", "-d", "-n", "bold", "--accept-risk")
     assert accepted.errors == f"Risk: {told}.\n"
     assert world.stored_spec("bold")["name"] == "bold"
@@ -74,7 +76,7 @@ def test_a_job_that_can_never_run_needs_more_than_a_yes(world: World, text: str,
 def test_a_plan_prices_all_machines_and_names_the_price_of_one(world: World):
     plan = world.cli.ok("submit", world.spec(), "--dry-run", "--nodes", "4")
     assert "EACH" in plan.row("VS ON-DEMAND")
-    assert "14.400   4 x 3.600" in plan.row("spot")
+    assert "14.400   4 × 3.600" in plan.row("spot")
     assert "4 machines for $14.400 an hour" in plan.out
     assert "EACH" not in world.cli.ok("submit", world.spec(), "--dry-run").out
 
@@ -200,7 +202,7 @@ def test_a_place_that_the_deployment_does_not_rent_from_is_refused_by_the_api_to
     # One of them is enough.
     spec["infra"] = ["aws", "local/us-west-2"]
     assert world.api.client.post("/api/v1/jobs", json=spec).status_code == 201
-    assert world.api.client.post("/api/v1/jobs/check", json=spec).json() == {"ok": True}
+    assert world.api.client.post("/api/v1/jobs/check", json=spec).json()["ok"] is True
 
 
 def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: World):
@@ -224,7 +226,7 @@ def test_an_image_that_no_machine_can_run_is_told_before_any_is_rented(world: Wo
     assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in told
     plain = world.spec("run: sleep 1\nresources: {gpu: H100:1}\n", "plain.yaml")
     # The api lists what it can rent at most once a second.
-    wait_until(lambda: "✓ cheapest" in world.cli.ok("submit", plain, "--dry-run").out)
+    wait_until(lambda: "✓ cheapest" in world.cli.run("submit", plain, "--dry-run").out)
     refused = world.cli.fails(2, "submit", spec, "-d", "-n", "none").errors
     assert "image: the machines that this job could use have no docker" in refused
     assert "in LOWTIDE_GCP_IMAGE, or leave `image` out" in refused
@@ -249,6 +251,30 @@ def test_a_plan_tells_how_often_a_pool_takes_its_machines(world: World):
         wait_until(is_shown)
         found = world.cli.ok("submit", world.spec(), "--dry-run", "--json").json
         assert found["plan"]["considered"][0]["hazard_per_hour"] == exact
+
+
+def test_what_the_api_warns_of_is_said_once_by_a_dry_run_too(world: World):
+    spec = world.spec("run: sleep 1\nresources: {gpu: V100}\ncheckpoint: {interval: 5m}\n")
+    for how in (("--dry-run",), ("-d", "-n", "warned")):
+        said = world.cli.ok("submit", spec, *how).errors
+        assert said.count("Warning: checkpoint.interval does nothing for a `run`") == 1
+    for text in ("run: sleep 1\nresources: {gpu: V100}\n", TRAINER):
+        assert "Warning" not in world.cli.ok("submit", world.spec(text), "--dry-run").errors
+
+
+def test_a_price_says_how_the_bill_runs_where_a_second_is_billed_as_more(world: World):
+    change_rows(world.story.engine, money_tables.pools, billing_speed=60)
+    faster = ", each second billed as 1m"
+
+    def plan() -> str:
+        return world.cli.ok("submit", world.spec(f"{TRAINER}budget_usd: 0.1\n"), "--dry-run").out
+
+    # The api lists what it can rent at most once a second.
+    wait_until(lambda: f"1 machine for $3.600 an hour{faster}." in plan())
+    assert f"The first 15 minutes of the bill{faster}, cost $0.900, more than" in plan()
+    late = "run: sleep 1\nresources: {gpu: V100}\nestimate: {hours: 5, gpu: V100}\ndeadline: 1h\n"
+    refused = world.cli.fails(2, "submit", world.spec(late), "--dry-run").errors
+    assert re.search(rf"it cannot be met; .* for about \$[0-9,.]+{faster}", refused)
 
 
 def test_the_estimate_is_held_against_the_budget(world: World):
@@ -285,14 +311,15 @@ def test_the_plan_and_the_estimate_say_one_cost_and_it_holds_the_minimum_charge(
 
 
 def test_a_plan_says_whether_a_wait_can_help(world: World):
-    for options, told in (
-        (("--gpu", "H100"), "either: change `resources` in its spec; as it is, the job will not"),
-        (("--set", "instance_types=g5.xlarge"), "change `instance_types` in its spec"),
-        (("--set", "max_price_ratio=0.01"), "The job will wait in the queue, and start when a"),
+    for options, told, code in (
+        (("--gpu", "H100"), "either: change `resources` in its spec; as it is, the job will", 2),
+        (("--set", "instance_types=g5.xlarge"), "change `instance_types` in its spec", 2),
+        (("--set", "max_price_ratio=0.01"), "The job will wait in the queue, and start when a", 0),
     ):
-        out = world.cli.ok("submit", world.spec(), "--dry-run", *options).out
-        assert "Nothing can start now" in out
-        assert told in out
+        ran = world.cli.run("submit", world.spec(), "--dry-run", *options)
+        assert ran.exit_code == code
+        assert "Nothing can start now" in ran.out
+        assert told in ran.out
     # Whoever accepts the risk may submit it all the same.
     hopeless = ("submit", world.spec(), "-d", "--gpu", "H100", "-n", "hopeless")
     assert "no pool can run this job, now or later" in world.cli.fails(2, *hopeless).errors

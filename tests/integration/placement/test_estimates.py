@@ -137,7 +137,7 @@ def test_a_trainers_work_is_told_by_its_formula_where_the_spec_gives_no_estimate
     # 115 million samples; the V100 of 16 GB has 900 GB/s where the measured A100 has 2,039.
     assert found["work_seconds"] == pytest.approx(13.094 * 3_600 * 2_039 / 900, rel=0.02)
     assert "115,305,216 samples of resnet50 in bf16" in found["work_source"]
-    assert "V100:16GB" in found["work_source"]
+    assert "1 × V100 16 GB" in found["work_source"]
     status, found = ask(world, {"trainer": {**TRAINED, "epochs": 90}})
     assert status == 422
     assert "`steps` in place of `epochs`" in str(found)
@@ -172,7 +172,7 @@ def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
     assert "samples of cnn in" in shown
     assert "with 0.2s of pause after each step" in shown
     plan = world.cli.ok("submit", str(file), "--dry-run").out
-    assert "By the trainer's formula it takes about 14m on one machine with V100:16GB" in plan
+    assert "By the trainer's formula it takes about 14m on one machine with 1 × V100 16 GB" in plan
 
 
 def test_pauses_do_not_get_shorter_on_more_machines_or_on_faster_ones(world: World):

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, insert
+from sqlalchemy import Engine, insert, update
 
 from app.domain.availability.gang_hazard import FAULTS_PER_HOUR, WARNED_PER_HOUR
 from app.domain.availability.hazard_by_age import TAKEN_PER_HOUR, Experience
@@ -89,6 +89,16 @@ def test_on_demand_machines_are_hardly_ever_lost(story: Story) -> None:
     story.train(job_id)
     story.run()
     assert told(story, story.members(job_id)[0]) == (FAULTS_PER_HOUR, 10.0)
+
+
+def test_an_hour_of_the_clock_costs_what_is_billed_for_it(story: Story) -> None:
+    job_id = story.submit()
+    story.train(job_id)
+    with story.engine.begin() as connection:
+        connection.execute(update(tables.instances).values(billing_speed=60))
+    story.quote({**PRICES, ZONE_A: 1_500_000})
+    story.pass_time(HOUR, every=600)
+    assert told(story, story.members(job_id)[0])[1] == 60 * 1.5
 
 
 def _was_taken(story: Story, after_seconds: float) -> None:

@@ -129,15 +129,15 @@ def test_more_or_quicker_machines_are_not_told_to_miss_the_deadline(
 ):
     file = world.folder / "job.json"
     file.write_text(json.dumps({**SPEC, **changes}))
-    ran = world.cli.ok("submit", str(file), "--dry-run")
-    assert "it will be missed" not in ran.out
+    ran = world.cli.run("submit", str(file), "--dry-run")
+    assert "it will be missed" not in ran.out + ran.errors
 
 
 def test_a_job_that_nothing_fits_is_told_of_a_deadline_out_of_reach(world: World):
     file = world.folder / "job.json"
     spec = {**SPEC, "resources": {"gpu": "V100:8"}, "estimate": {"hours": 10, "gpu": "V100:8"}}
     file.write_text(json.dumps({**spec, "deadline": "5h"}))
-    assert "10h: it will be missed" in world.cli.ok("submit", str(file), "--dry-run").out
+    assert "10h: it will be missed" in world.cli.fails(2, "submit", str(file), "--dry-run").out
 
 
 # --- work that only the trainer's formula tells ---------------------------------------------------

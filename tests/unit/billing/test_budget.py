@@ -51,6 +51,15 @@ def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
     assert claim_allowed(**amounts, budget_microusd=None).yes
 
 
+def test_a_refusal_names_the_speed_of_a_bill_that_runs_faster() -> None:
+    amounts = {"spent_microusd": 0, "reserve_microusd": 0, "first_microusd": 200_000}
+    plain = claim_allowed(**amounts, budget_microusd=1)
+    assert "the first 15 minutes would cost $0.20" in plain.sentence
+    faster = claim_allowed(**amounts, budget_microusd=1, billing_speed=60)
+    told = "the first 15 minutes of the bill, each second billed as 1m, would cost $0.20"
+    assert told in faster.sentence
+
+
 def test_work_stops_when_spent_and_reserve_reach_the_cap() -> None:
     assert not stop_ordered(
         spent_microusd=699_999, reserve_microusd=300_000, budget_microusd=1_000_000

@@ -94,10 +94,13 @@ def test_what_fits_now_is_said_and_nothing_else():
 def test_pools_that_never_serve_are_no_way_out_but_another_spec_is():
     dear = quote("a1a", 900_000, market=Market.ON_DEMAND)
     for found, why in (
-        (unmet(quote("a1a", 900_000, gpu="H100")), "no pool has V100:1; there are H100:1"),
+        (
+            unmet(quote("a1a", 900_000, gpu="H100")),
+            "no pool has 1 × V100; there are 1 × H100 16 GB",
+        ),
         (
             unmet(quote("a1a", 900_000), resources={"gpu": "V100:8"}),
-            "no pool has V100:8; there are V100:1",
+            "no pool has 8 × V100; there are 1 × V100 16 GB",
         ),
         (
             unmet(quote("a1a", 900_000), infra=["local/us-west-2"]),

@@ -79,6 +79,7 @@ def test_every_working_field_is_read() -> None:
         ("secrets", ["WANDB_API_KEY"]),
         ("secrets", {"WANDB_API_KEY": "x"}),  # as SkyPilot writes it
         ("notify", "https://hooks.example.com/x"),
+        ("notify", {"slack": "#training"}),
         ("keep_on_failure", "30m"),
         ("resources.gpu", ["V100:1", "L4:2"]),
     ],
@@ -219,7 +220,9 @@ def test_rules_between_fields(data: object, field: str, words: str) -> None:
         ("workdir", "./here", "lowtide submit"), ("workdir", "sha256:12", "64 hex"),
         ("setup", "a\x00b", "control characters"), ("setup", "x" * 32_769, "at most 32,768"),
         ("env", {"LOWTIDE_FENCE": "1"}, "set by Lowtide"), ("env", {"9A": "1"}, "variable name"),
-        ("env", {"A": None}, "quote it"), ("env", {"A": "\x00"}, "control characters"),
+        ("env", {"A": None}, "quote it"), ("env", {"A": 0.5}, "must be text, not the number 0.5"),
+        ("env", {"A": True}, "must be text, not true; quote it"),
+        ("env", {"A": "\x00"}, "control characters"),
         ("env", {"A": "x" * 8_193}, "at most 8,192"), ("env", ["A=1"], "mapping of variables"),
         ("env", {f"A{i}": "1" for i in range(65)}, "at most 64 variables"),
         ("env", {f"A{i}": "x" * 8_000 for i in range(5)}, "32,768 characters in all"),
