@@ -60,6 +60,7 @@ class PoolVerdictShape(Shape):
     to finish the work there with all machines; where expected_finish_seconds is null the work is
     not known, and it is that of one machine's hour of progress. why: as it was said at the
     decision; why_now: of a pool that the job trains in, after what the decision expected there.
+    billing_speed: billed seconds of one second there; expected_microusd counts them.
     """
 
     pool: str
@@ -77,6 +78,7 @@ class PoolVerdictShape(Shape):
     expected_microusd: int | None
     expected_finish_seconds: float | None
     expected_finish_at: datetime | None
+    billing_speed: int
 
 
 class DecisionShape(Shape):
@@ -85,7 +87,8 @@ class DecisionShape(Shape):
     fence, ordinal: of its attempt, as in the list of attempts; null where none began.
     node_count: of the gang that it was made for, which may have changed since.
     held_until_at: when another one took its place, or the job came to rest; null while it holds.
-    wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end.
+    wait_, spot_, on_demand_microusd: the expected cost of each way from there to the end, without
+    what was spent before.
     sentence: as it was said at the decision; sentence_now: in the past once the decision is over.
     """
 
@@ -114,8 +117,8 @@ class AsItRunsShape(Shape):
     """What is left of a job that trains, as it runs now; interruptions are not counted.
 
     pools: those that its machines are in; of these, it replaces what a decision expected.
-    microusd_per_hour, remaining_microusd: of all machines, at their prices of now. ends_at: as
-    `eta_at` of the job.
+    microusd_per_hour, remaining_microusd: of all machines, at their prices of now; the latter is
+    what comes on top of what is spent, as it will be billed. ends_at: as `eta_at` of the job.
     """
 
     pools: list[str]
@@ -131,6 +134,8 @@ class Explanation(Shape):
     slack: the deadline's slack and last safe moment in words. eta_at, eta_from: the end of the job
     as it runs, as in its own document; what pools would take is told as a decision weighs it, with
     the interruptions to expect. as_it_runs: null while it does not train, or its end is not known.
+    billing_speed: the most seconds that a second of its machines, or in a pool of these decisions,
+    is billed as. Costs count it; prices per hour do not.
     """
 
     id: UUID
@@ -143,6 +148,7 @@ class Explanation(Shape):
     eta_at: datetime | None
     eta_from: Literal["measured", "estimate"] | None
     as_it_runs: AsItRunsShape | None
+    billing_speed: int
     slack: str
     waiting: WaitingShape | None
     decisions: list[DecisionShape]

@@ -69,6 +69,10 @@ def explanation(
             **{name: whole[name] for name in _HEAD},
             **{name: whole["progress"][name] for name in _END},
             "as_it_runs": None if running is None else vars(running),
+            "billing_speed": max(
+                [1, *(one.decision.billing_speed for one in decisions)]
+                + [one.billing_speed for one in machines]
+            ),
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [

@@ -20,7 +20,8 @@ from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
-from app.domain.wording.decision_words import WAYS_NOTE, verdict_word
+from app.domain.wording.decision_words import LEFT_NOTE, WAYS_NOTE, verdict_word
+from app.domain.wording.machine_words import billing_speed_words
 
 _HISTORY_MAX: Final = 100
 _LOOKED_BACK: Final = 20
@@ -75,6 +76,8 @@ def explain(
             _told(terminal, found, placing, now, everything)
     elif found["waiting"] is None or not found["waiting"]["nearest"]:
         terminal.line("No decision about its machines is recorded yet.")
+    if told := billing_speed_words(found.get("billing_speed", 1)):
+        prose(terminal, told)
     if history and len(decisions) > 1:
         terminal.line("\nDecisions so far, newest first:")
         prose_table(terminal, _decision_columns(now), _SENTENCE, decisions)
@@ -93,8 +96,7 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     end = eta(found, now)
     if end:
         running = found.get("as_it_runs")
-        more = f", for {wording.money(running['remaining_microusd'])} more" if running else ""
-        prose(terminal, f"As it runs now, it is {end}{more}.")
+        prose(terminal, f"As it runs now, it is {end}{_for_more(running)}")
     prose(terminal, found["slack"])
     waiting = found["waiting"]
     if waiting is None:
@@ -109,6 +111,13 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     if not found["decisions"] and waiting["nearest"]:
         terminal.line("\nThe nearest pools now:")
         prose_table(terminal, _near_columns(found["node_count"]), _WHY, waiting["nearest"])
+
+
+def _for_more(running: Row | None) -> str:
+    """What the rest costs as it runs, and what that figure is; ends the sentence."""
+    if not running:
+        return "."
+    return f", for {wording.money(running['remaining_microusd'])} more. {LEFT_NOTE}"
 
 
 def _placing(decisions: list[Row]) -> Row:
@@ -154,16 +163,18 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
             "The other pools are as the decision expected them.",
         )
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
+        hour = "hour" if found.get("billing_speed", 1) == 1 else "billed hour"
         prose(
             terminal,
-            "EXPECTED with /h: for one hour of training, since this decision did not know how "
+            f"EXPECTED with /h: for one {hour} of training, since this decision did not know how "
             "much work was left. GPUs are compared by their speed.",
         )
     if not all(map(_by_hour, shown)):
         prose(
             terminal,
             "EXPECTED, WOULD TAKE: for the work left at the decision, in that pool alone, with "
-            "start-up and the interruptions to expect there, without a minimum charge.",
+            "start-up and the interruptions to expect there, without a minimum charge and without "
+            "what was spent before.",
         )
     rest = len(decision["pools"]) - len(shown)
     if rest:

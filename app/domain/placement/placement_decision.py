@@ -43,7 +43,9 @@ class PoolVerdict:
     interruptions per hour of a machine there, over its expected life; None for on-demand.
     expected_microusd: to finish the remaining work there with all machines, as it is billed; where
     that is not known, of one machine's billed hour of progress. expected_finish_seconds: from the
-    decision on, a century at most; None where the work is not known.
+    decision on, a century at most; None where the work is not known. billing_speed: billed seconds
+    of one second there, which what is expected counts and prices do not; 1 in decisions of releases
+    that did not keep it.
     """
 
     pool: str
@@ -57,6 +59,7 @@ class PoolVerdict:
     hazard_per_hour: float | None = None
     expected_microusd: int | None = None
     expected_finish_seconds: float | None = None
+    billing_speed: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,11 @@ class PlacementDecision:
     def chosen(self) -> tuple[str, ...]:
         """Keys of the pools asked for, best first."""
         return tuple(one.pool for one in self.pools if one.chosen)
+
+    @property
+    def billing_speed(self) -> int:
+        """The most seconds that a second of one of its pools is billed as."""
+        return max((one.billing_speed for one in self.pools), default=1)
 
     @property
     def outline(self) -> str:

@@ -174,6 +174,7 @@ def _verdict(item: RankedOffer, outcome: PlacementOutcome, reference: float) -> 
         hazard_per_hour=None if factor is None else round(hour_of_work.interruptions_per_hour, 3),
         expected_microusd=microusd,
         expected_finish_seconds=seconds,
+        billing_speed=offer.billing_speed,
     )
 
 

@@ -23,9 +23,16 @@ from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
 from app.domain.units.money import short_usd
 
+LEFT_NOTE: Final = (
+    "That cost is for the time from now on, at the prices of now and without further interruptions;"
+    " what is already spent is not part of it."
+)
+"""What the cost is of a job that goes on as it runs now."""
+
 WAYS_NOTE: Final = (
-    "Each is an average for all machines together. The job may change its way later, when another "
-    "costs less. Start-up is counted, the minimum charge of a machine is not. `lowtide estimate` "
+    "Each is an average for all machines together, from then on: what was spent before is not part "
+    "of it. Start-up and the interruptions to expect are counted, the minimum charge of a machine "
+    "is not. The job may change its way later, when another costs less. `lowtide estimate` "
     "simulates whole runs and bills them with the minimum charge, and a run of its on-demand row "
     "stays on on-demand machines, so its figures differ."
 )

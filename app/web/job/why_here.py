@@ -89,6 +89,7 @@ class WhyHere:
     placing: the newest that weighed pools; to keep machines is a decision, too. ran: of a job
     without machines, paused or ended, where it was; then `latest` says nothing of the present, and
     all decisions are earlier ones. now: where its machines are, of a job that has any.
+    billing_speed: the most seconds that a second is billed as there, which its costs count.
     """
 
     latest: ToldDecision | None
@@ -96,6 +97,7 @@ class WhyHere:
     earlier: tuple[ToldDecision, ...]
     ran: str | None
     now: str | None = None
+    billing_speed: int = 1
 
 
 def why_here(
@@ -117,10 +119,12 @@ def why_here(
         for place, one in enumerate(decisions)
     )
     placing = next((one for one in told if one.pools), None)
+    speeds = [one.decision.billing_speed for one in decisions]
+    speed = max([1, *speeds, *(one.billing_speed for one in machines)])
     if not at_rest:
         now = f"Now on {_places(rented)}." if rented else None
-        return WhyHere(told[0] if told else None, placing, told[1:], None, now)
-    return WhyHere(None, placing, told, _ran(machines))
+        return WhyHere(told[0] if told else None, placing, told[1:], None, now, speed)
+    return WhyHere(None, placing, told, _ran(machines), billing_speed=speed)
 
 
 def _ran(machines: Sequence[Instance]) -> str:

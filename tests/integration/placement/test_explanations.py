@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -223,7 +224,30 @@ def test_the_pool_that_the_job_is_in_shows_what_is_left_now_and_the_decision_as_
     assert [row.why for row in latest.pools] == [row.why_now for row in pools]
     assert "left" not in other
     assert "$4.31" in other
-    assert re.search(r"it is done in 59m \d+s by the estimate, for \$3\.5\d more\.", ran.out)
+    assert re.search(r"it is done in 59m \d+s by the estimate, for \$3\.5\d more\. That", ran.out)
+
+
+def test_each_cost_says_whether_it_counts_what_is_spent_and_how_the_bill_runs(world: World):
+    at = now() - timedelta(minutes=5)
+    plain = decision_story.placed(at)
+    decide(world, world.job.id, plain)
+    said = " ".join(world.cli.ok("explain", "digits").out.split())
+    assert said.count("what is already spent is not part of it.") == 1
+    assert said.count("what was spent before is not part of it.") == 1
+    assert said.count("and without what was spent before.") == 1
+    assert "The local cloud bills" not in said
+    assert told(world, "digits").billing_speed == 1
+    faster = tuple(replace(one, billing_speed=60) for one in plain.pools)
+    decide(world, world.job.id, replace(plain, pools=faster))
+    found = told(world, "digits")
+    assert (found.billing_speed, found.decisions[0].pools[0].billing_speed) == (60, 60)
+    said = " ".join(world.cli.ok("explain", "digits").out.split())
+    assert said.count("The local cloud bills 1m for each second; every cost here counts") == 1
+    with world.api.parts.runtime.begin() as uow:
+        decisions = uow.decisions.of_job(world.job.id, 1)
+        job = uow.jobs.get(world.job.id)
+    assert job is not None
+    assert why_here(job, decisions, [], None).billing_speed == 60
 
 
 def test_every_place_tells_the_same_end_of_a_job(world: World):
@@ -254,7 +278,7 @@ def test_the_price_of_several_machines_is_told_as_one_and_each(world: World):
     decide(world, world.job.id, decision_story.placed(now(), node_count=2))
     ran = world.cli.ok("explain", "digits")
     assert "EACH" in ran.row("VS ON-DEMAND")
-    assert "1.836  2 x 0.918" in ran.row("✓")
+    assert "1.836  2 × 0.918" in ran.row("✓")
 
 
 def test_a_decision_is_told_for_the_machines_that_it_was_made_for(world: World):
@@ -276,7 +300,7 @@ def test_a_decision_is_told_for_the_machines_that_it_was_made_for(world: World):
     first = [None if one is None else one.pools[0].microusd_per_hour for one in shown]
     assert first[1:] == [918_000, 3 * 918_000]
     decide(world, world.job.id, decision_story.placed(now(), node_count=3))
-    assert "2.754  3 x 0.918" in world.cli.ok("explain", "digits").row("✓")
+    assert "2.754  3 × 0.918" in world.cli.ok("explain", "digits").row("✓")
 
 
 def test_explain_shows_the_pools_as_a_table(world: World):

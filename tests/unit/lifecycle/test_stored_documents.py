@@ -50,7 +50,9 @@ POOL = {
 
 
 def test_a_decision_is_written_key_by_key_and_read_back():
-    pool = PoolVerdict("aws/r/z/t/spot", Market.SPOT, 1, 2, AT, True, False, "full", 0.1, 5, 6.5)
+    pool = PoolVerdict(
+        "aws/r/z/t/spot", Market.SPOT, 1, 2, AT, True, False, "full", 0.1, 5, 6.5, 60
+    )
     decision = PlacementDecision(
         AT, DecisionVerdict.WAIT, "no_offer", "It waits.", 3, 2, AT, 1.5, 2.5, 1, 2, None,
         Unblock("A price.", 7), (pool,),
@@ -63,7 +65,7 @@ def test_a_decision_is_written_key_by_key_and_read_back():
         "on_demand_microusd": None,
         "unblock": {"sentence": "A price.", "microusd_per_hour": 7},
         "pools": [{**POOL, "hazard_per_hour": 0.1, "expected_microusd": 5,
-                   "expected_finish_seconds": 6.5}],
+                   "expected_finish_seconds": 6.5, "billing_speed": 60}],
     }  # fmt: skip
     assert decision_of(written) == decision
 
