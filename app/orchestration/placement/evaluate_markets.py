@@ -172,6 +172,11 @@ class MarketEvaluator:
         with self._lock:
             self._looks[job_id] = self._runtime.clock.now() + tick
 
+    def forget_look(self, job_id: UUID) -> None:
+        """What the last look found was dropped: the job's choice is due."""
+        with self._lock:
+            self._looks.pop(job_id, None)
+
     def keep(self, job_id: UUID, work: WorkByGpu) -> None:
         """How the job's work is counted, until its next choice; machines alike need no note."""
         if work != ONE_GPU:

@@ -32,6 +32,7 @@ from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
 from app.orchestration.estimates.work_by_gpu import ONE_GPU, left_of, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.evidence_basis import EvidenceBasis
 from app.orchestration.frame.lost_rows import (
     AwaitedLists,
     awaited_lists,
@@ -199,7 +200,7 @@ class ClaimJobs:
         ) as aggregate:
             if aggregate is None or aggregate.job.state not in CLAIMABLE_JOB_STATES:
                 return
-            if aggregate.job.market_mode is not work.queued.market_mode:
+            if not _basis_of(work.queued).holds_for(aggregate):
                 uow.notify_after_commit(CLAIM_CONTROLLER)
                 return  # it has changed since its offers were sorted out
             if aggregate.job.start_up_seconds is None:
@@ -336,6 +337,17 @@ class ClaimJobs:
 def _waited_so(aggregate: JobAggregate, word: str) -> bool:
     """Whether the newest decision was to wait, for a reason of the same kind."""
     return aggregate.uow.decisions.latest_kind(aggregate.job.id) == (DecisionVerdict.WAIT, word)
+
+
+def _basis_of(queued: QueuedJob) -> EvidenceBasis:
+    """A job that may be claimed has no live attempt."""
+    return EvidenceBasis(
+        queued.market_mode,
+        queued.node_count,
+        queued.next_fence,
+        queued.moving_launch_id,
+        queued.moving_until_at,
+    )
 
 
 def _shortlist(offers: Quoted, queued: QueuedJob, market: Market, now: datetime) -> Shortlist:

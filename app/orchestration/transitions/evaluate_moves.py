@@ -32,6 +32,7 @@ from app.orchestration.estimates.read_measured import read_measured
 from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.estimates.work_by_gpu import left_of, told_for
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
@@ -63,6 +64,7 @@ class MovableJob:
     speeds: GpuThroughput = field(repr=False)
     offers: Quoted = field(repr=False)
     experience: ByPool = field(repr=False)
+    basis: EvidenceBasis = field(repr=False)
 
 
 class EvaluateMoves:
@@ -85,7 +87,10 @@ class EvaluateMoves:
             if job is not None:
                 lived = experience_of(uow, uow.instances.of_job(job_id))
                 speeds = _speeds(uow, job)
-                found.append(MovableJob(job_id, job.spec, job.node_count, speeds, offers, lived))
+                basis = read_basis(uow, job)
+                found.append(
+                    MovableJob(job_id, job.spec, job.node_count, speeds, offers, lived, basis)
+                )
         return found
 
     def effect(self, work: MovableJob) -> Shortlist:
@@ -114,6 +119,9 @@ class EvaluateMoves:
             job.move_look_at = aggregate.look_in(limits.migration_look_seconds)
             if job.moving_launch_id is not None:
                 _follow(aggregate, limits)
+            elif not work.basis.holds_for(aggregate):
+                job.move_look_at = None  # it has changed since its offers were sorted out
+                uow.notify_after_commit(MOVE_CONTROLLER)
             elif job.state is JobState.RUNNING and job.market_mode is Market.SPOT:
                 _evaluate(aggregate, work, result, limits)
 

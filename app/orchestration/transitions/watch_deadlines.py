@@ -24,6 +24,7 @@ from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.read_start_up import start_up_of
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
@@ -50,12 +51,14 @@ _ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
 class PromisedJob:
     """A job with a deadline whose slack is to be looked at.
 
-    promise: when it is time to weigh its markets again, with the offers as they stand.
+    promise: when it is time to weigh its markets again, with the offers as they stand. basis: the
+    job as it stood then.
     """
 
     job_id: UUID
     promise: DeadlineJob | None = field(default=None, repr=False)
     offers: Quoted = field(default=(), repr=False)
+    basis: EvidenceBasis | None = field(default=None, repr=False)
 
 
 class WatchDeadlines:
@@ -78,8 +81,10 @@ class WatchDeadlines:
         found = uow.jobs.promised_ids(uow.now, self._latest(uow), limit)
         due = [job_id for job_id in found if self._evaluator.is_due(job_id)]
         offers = uow.offers.all() if due else ()
-        promises = {job_id: _promise(uow, job_id) for job_id in due}
-        return [PromisedJob(job_id, promises.get(job_id), offers) for job_id in found]
+        return [
+            _promised_job(uow, job_id, offers) if job_id in due else PromisedJob(job_id)
+            for job_id in found
+        ]
 
     def effect(self, work: PromisedJob) -> MarketValues | None:
         """Gather what a choice rests on, while nothing is locked."""
@@ -114,11 +119,20 @@ class WatchDeadlines:
             if job.deadline_at is None or not _promised(job.state):
                 return
             job.slack_look_at = aggregate.look_in(self._every_seconds)
+            if work.basis is not None and not work.basis.holds_for(aggregate):
+                self._weigh_again(aggregate)
+                result = None
             counted = self._counted(aggregate, result)
             # An abandoned change of market leaves the job as it was: it is decided on once more.
             for _ in range(2):
                 if not isinstance(self._decide(aggregate, counted, result), Abandon):
                     break
+
+    def _weigh_again(self, aggregate: JobAggregate) -> None:
+        """The job has changed since its markets were weighed: its deadline alone decides now."""
+        self._evaluator.forget_look(aggregate.job.id)
+        aggregate.job.slack_look_at = None
+        aggregate.uow.notify_after_commit(DEADLINE_CONTROLLER)
 
     def _latest(self, uow: UnitOfWork) -> datetime:
         """No look is set for later than that by a clock that has not gone back since."""
@@ -166,17 +180,16 @@ def _doubted(aggregate: JobAggregate, view: DeadlineView) -> DeadlineView:
     return replace(view, slower_since_at=job.slower_since_at)
 
 
-def _promise(uow: UnitOfWork, job_id: UUID) -> DeadlineJob | None:
-    """The job as it stands unlocked; None where there is nothing to weigh."""
+def _promised_job(uow: UnitOfWork, job_id: UUID, offers: Quoted) -> PromisedJob:
+    """The job as it stands unlocked; without a promise where there is nothing to weigh."""
     job = uow.jobs.get(job_id)
     if job is None or job.deadline_at is None:
-        return None
+        return PromisedJob(job_id)
     machines = uow.instances.of_job(job_id)
     pools = {one.pool for one in machines if one.pool is not None and one.market is Market.SPOT}
-    spec = parsed_spec(job.spec)
-    return DeadlineJob(
+    promise = DeadlineJob(
         job_id,
-        spec,
+        parsed_spec(job.spec),
         job.project_id,
         job.submitted_at,
         job.deadline_at,
@@ -184,6 +197,7 @@ def _promise(uow: UnitOfWork, job_id: UUID) -> DeadlineJob | None:
         tuple(sorted(pools)),
         start_up_of(job),
     )
+    return PromisedJob(job_id, promise, offers, read_basis(uow, job))
 
 
 def _record_safety(aggregate: JobAggregate, view: DeadlineView, decision: DeadlineDecision) -> None:

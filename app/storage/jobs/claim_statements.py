@@ -42,7 +42,8 @@ _CLAIMED_AT = (
     .scalar_subquery()
 )
 _NEEDS = (_jobs.c.spec, _jobs.c.market_mode, _jobs.c.node_count)
-_QUEUED = (*_RANK, *_PAYER, *_NEEDS, *_PROMISE, _CLAIMED_AT)
+_CHANGES = (_jobs.c.next_fence, _jobs.c.moving_launch_id, _jobs.c.moving_until_at)
+_QUEUED = (*_RANK, *_PAYER, *_NEEDS, *_CHANGES, *_PROMISE, _CLAIMED_AT)
 # Each has its own index: the first stops after so many rows.
 READY = Ready(
     select(*_QUEUED)

@@ -30,7 +30,8 @@ from app.storage.session.statement_runner import Statement
 class QueuedJob:
     """A job that may be claimed, as it stands unlocked, with what its placement depends on.
 
-    claimed_at: when its newest attempt began, if it had any.
+    next_fence, moving_launch_id, moving_until_at: as in its row; they tell whether it has changed
+    since. claimed_at: when its newest attempt began, if it had any.
     """
 
     job_id: UUID
@@ -39,6 +40,9 @@ class QueuedJob:
     spec: SpecDocument
     market_mode: Market
     node_count: int
+    next_fence: int
+    moving_launch_id: UUID | None
+    moving_until_at: datetime | None
     submitted_at: datetime
     deadline_at: datetime | None
     claimed_at: datetime | None = None
