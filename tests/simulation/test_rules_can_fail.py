@@ -17,7 +17,6 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import AnyController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.silence import GivenUpBy
-from app.orchestration.gang.lose_instances import record_lease_over
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.instances.launch_instances import LaunchAnswer, LaunchInstances, LaunchWork
 from app.orchestration.instances.reconcile_instances import (
@@ -29,6 +28,7 @@ from app.orchestration.instances.release_instances import ReleaseInstances
 from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
+from app.orchestration.transitions.lose_instances import record_lease_over
 from app.ports.cloud_provider import MachineState
 from app.simulation.runs.failure_report import SimulationFailed
 from app.simulation.runs.run_world import WorldRun, run_world
@@ -91,9 +91,9 @@ class RoundsUp(AccrueCosts):
 class CallsInsideItsTransaction(ClaimJobs):
     """Looks at the cloud while it holds the job's lock."""
 
-    def _start_attempt(self, aggregate: JobAggregate, *rest: Any) -> None:
+    def _claim(self, aggregate: JobAggregate, *rest: Any) -> None:
         self._runtime.providers["aws"].describe(())
-        super()._start_attempt(aggregate, *rest)
+        super()._claim(aggregate, *rest)
 
 
 class NeverExpires(ExpireDeadlines):
@@ -106,8 +106,8 @@ class NeverExpires(ExpireDeadlines):
 class SkipsTheTable(ClaimJobs):
     """Writes a state without its event."""
 
-    def _start_attempt(self, aggregate: JobAggregate, *rest: Any) -> None:
-        super()._start_attempt(aggregate, *rest)
+    def _claim(self, aggregate: JobAggregate, *rest: Any) -> None:
+        super()._claim(aggregate, *rest)
         aggregate.job.state = type(aggregate.job.state).RUNNING
 
 

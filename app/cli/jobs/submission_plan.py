@@ -89,7 +89,7 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     """The plan over the api's offers (items of GET /offers)."""
     from app.domain.placement.placement import need_of, rank_offers
     from app.orchestration.frame.limits import Limits
-    from app.orchestration.placement.shortlist import queue_need
+    from app.orchestration.placement.queue_need import queue_need
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
     count = _count(spec, quoted, now)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from uuid import UUID
 
 from app.domain.units.apportionment import divide_up
 from app.domain.units.durations import billed_as
@@ -29,7 +28,6 @@ class LiveInstance:
     `minimum_seconds` is what its cloud charges at least.
     """
 
-    instance_id: UUID
     microusd_per_hour: int
     billed_seconds: int
     minimum_seconds: int = 60
@@ -124,6 +122,11 @@ def claim_allowed(
         False,
         f"Over the budget of {cap} by {_at_least(-left)}: {figures}. Raise the budget to continue.",
     )
+
+
+def name_budget(sentence: str, *, of_project: bool) -> str:
+    """The sentence, saying whose budget it speaks of when that is not the job's own."""
+    return f"The project's budget: {sentence}" if of_project else sentence
 
 
 def _at_least(microusd: int) -> str:

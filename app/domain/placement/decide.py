@@ -3,14 +3,13 @@
 A trigger (a claim, a fact, a timer) gathers the state that its methods look at, asks `decide` in
 its own transaction, and has `apply_decision` write the rows. A method whose state was not gathered
 is not due and says nothing; the first that says something decides. Nothing here reads or writes a
-row. Not here: the methods' arithmetic (the files beside this one), or replacements of lost
-machines, which are requested in the transaction of the loss (`request_replacements`).
+row. Not here: the arithmetic of a method (`methods` and the files beside this one).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision
@@ -21,6 +20,7 @@ from app.domain.placement.decision import (
     Complete,
     CutOver,
     Decision,
+    Resize,
     Transition,
 )
 from app.domain.placement.gang_size import (
@@ -32,6 +32,10 @@ from app.domain.placement.gang_size import (
     resize_repays,
 )
 from app.domain.placement.market_choice import MarketState, choose_market
+from app.domain.placement.methods.fill_places import FormingState, fill_places
+from app.domain.placement.methods.place_claimed import ClaimState, place_claimed
+from app.domain.placement.methods.replace_lost import LackingState, replace_lost
+from app.domain.placement.methods.supply import Supply
 from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, decide_move
 
 
@@ -81,12 +85,14 @@ def _why_abandon(transition: RunningTransition) -> AbandonReason | None:
 class PromiseState:
     """What a deadline asks for. early: spot would be safe still, had the job not left it.
 
-    can_yield: its attempt can save and make way.
+    can_yield: its attempt can save and make way. lacking: the on-demand machines that are missing
+    beside it, where it is time to request them.
     """
 
     decision: DeadlineDecision
     early: bool
     can_yield: bool
+    lacking: LackingState | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class SizeState:
     """The sizes that a gang which trains could have now, its own among them.
 
     count: its size, for sized_seconds now. every_seconds: how long it keeps a size at least.
+    supply: where the machines to grow by come from.
     """
 
     options: Sequence[SizeOption]
@@ -101,6 +108,7 @@ class SizeState:
     count: int
     sized_seconds: float
     every_seconds: float
+    supply: Supply
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +124,17 @@ class MoveState:
 class GangState:
     """A job under its lock, as far as the methods that are due look at it.
 
-    finished: an earlier attempt has saved the final checkpoint.
+    finished: an earlier attempt has saved the final checkpoint. forming, lacking: a gang with open
+    places, and one whose next attempt will have some.
     """
 
     finished: bool = False
     promise: PromiseState | None = None
     transition: RunningTransition | None = None
+    forming: FormingState | None = None
+    lacking: LackingState | None = None
     market: MarketState | None = None
+    claim: ClaimState | None = None
     size: SizeState | None = None
     move: MoveState | None = None
 
@@ -147,6 +159,13 @@ def _running_transition(state: GangState) -> Decision | None:
     return _acquire(state.promise) if found is None and state.promise is not None else found
 
 
+def _replace(state: GangState) -> Decision | None:
+    """Open places first: a gang that forms lacks nothing else."""
+    if state.forming is not None:
+        return fill_places(state.forming)
+    return None if state.lacking is None else replace_lost(state.lacking)
+
+
 def _market(state: GangState) -> Decision | None:
     """A job that is no longer safe, or whose machines are on their way, weighs no costs."""
     if state.promise is not None:
@@ -154,7 +173,14 @@ def _market(state: GangState) -> Decision | None:
         decision = state.promise.decision
         if decision.action not in settled or decision.unsafe_since_at is not None:
             return None
-    return None if state.market is None else choose_market(state.market)
+    chosen = None if state.market is None else choose_market(state.market)
+    if chosen is None or state.market is None or state.market.beside is None:
+        return chosen
+    return replace(chosen, beside=replace_lost(state.market.beside)) if chosen.turns else chosen
+
+
+def _claim(state: GangState) -> Decision | None:
+    return None if state.claim is None else place_claimed(state.claim)
 
 
 def _size(state: GangState) -> Decision | None:
@@ -168,7 +194,13 @@ def _size(state: GangState) -> Decision | None:
     )
     view = ResizeView(now, chosen, size.sized_seconds, size.every_seconds)
     why = resize_repays(view, size.question)
-    return None if why is None else SizeChoice(chosen.count, why)
+    if why is None:
+        return None
+    to, more = SizeChoice(chosen.count, why), chosen.count - size.count
+    if more <= 0:
+        return Resize(to)
+    request, _ = size.supply.request(size.supply.exactly(more), more)
+    return None if request is None else Resize(to, request)
 
 
 def _move(state: GangState) -> Decision | None:
@@ -179,7 +211,8 @@ def _move(state: GangState) -> Decision | None:
 def _acquire(promise: PromiseState) -> Decision | None:
     action = promise.decision.action
     if action is DeadlineAction.ACQUIRE_ON_DEMAND:
-        return AcquireOnDemand(promise.decision, at_last=not promise.early)
+        lacking = None if promise.lacking is None else replace_lost(promise.lacking)
+        return AcquireOnDemand(promise.decision, lacking)
     if action is DeadlineAction.YIELD_TO_ON_DEMAND and promise.can_yield:
         return CutOver(Transition.LEAVE_SPOT)
     return None
@@ -189,7 +222,9 @@ METHODS: Final[tuple[Callable[[GangState], Decision | None], ...]] = (
     _completion,
     _last_safe_moment,
     _running_transition,
+    _replace,
     _market,
+    _claim,
     _size,
     _move,
 )

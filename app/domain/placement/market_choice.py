@@ -14,6 +14,7 @@ from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
 from app.domain.market.offer import Market
 from app.domain.placement.decision import MarketDecision, MarketRule
+from app.domain.placement.methods.replace_lost import LackingState
 
 
 class Beginning(Enum):
@@ -33,7 +34,8 @@ class MarketState:
     interrupted its attempts before they saved anything. spot_is_safe, may_return: whether spot may
     be tried, and by a job that left it; repays: whether the return saves enough.
     covers: whether the budgets cover so many dollars. begins: asked for one market at a time, as
-    all offers are judged for it.
+    all offers are judged for it. Neither reads a row. beside: the gang of the other market that
+    would be requested beside the one that trains.
     """
 
     market: Market
@@ -47,6 +49,7 @@ class MarketState:
     begins: Callable[[Market], Beginning]
     running_on: Market | None = None
     in_queue: bool = False
+    beside: LackingState | None = None
 
 
 def choose_market(state: MarketState) -> MarketDecision | None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from app.domain.lifecycle.attempt import AttemptState
+
 OWN_ENOUGH: Final = 5
 """From so many starts of its own on, a job's slowest ones are told by those alone."""
 
@@ -56,6 +58,19 @@ def start_up_left(usual_seconds: float, elapsed_seconds: float) -> float:
     least, most = LEFT_SECONDS
     floor = min(most, max(least, LEFT_SHARE * elapsed))
     return max(usual_seconds - elapsed, floor)
+
+
+def seconds_to_first_step(
+    state: AttemptState, to_start_seconds: float, start_seconds: float
+) -> float:
+    """Until an attempt steps.
+
+    to_start_seconds: until its trainer starts, as expected when it was requested. start_seconds:
+    from then until its first step; 0 once it has made one.
+    """
+    if state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
+        return max(0.0, to_start_seconds) + start_seconds
+    return start_seconds if state is AttemptState.RUNNING else 0.0
 
 
 def start_up_by_saves(first_seconds: float, second_seconds: float) -> float:

@@ -37,6 +37,8 @@ _ABANDONED: Final = {
     (Transition.MOVE, AbandonReason.ATTEMPT_ENDED): "its attempt has ended",
     (Transition.MOVE, AbandonReason.NOT_STARTED): "not all machines there started",
     (Transition.MOVE, AbandonReason.TOO_LATE): "the machines there did not start in time",
+    (Transition.MOVE, AbandonReason.LEAVES_SPOT): "the job leaves the spot market",
+    (Transition.MOVE, AbandonReason.INCOMPLETE): "not all machines to move to have started",
     (Transition.GROW, AbandonReason.NOT_STARTED): "the additional machines did not start",
     (Transition.LEAVE_SPOT, AbandonReason.NOT_STARTED): "on-demand had no machines",
     (Transition.RETURN_TO_SPOT, AbandonReason.NOT_STARTED): "spot had no machines",

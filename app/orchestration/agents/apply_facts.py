@@ -41,9 +41,9 @@ from app.orchestration.gang.advance_attempt import (
     record_trainer_started,
 )
 from app.orchestration.gang.data_facts import record_image, record_outputs
-from app.orchestration.gang.lose_instances import record_interruption, record_stopping
 from app.orchestration.placement.price_restores import record_restored
 from app.orchestration.placement.refresh_hazards import record_warning
+from app.orchestration.transitions.lose_instances import record_interruption, record_stopping
 from app.storage.jobs.event_rows import PhaseRecord
 from trainer.protocol.agent_report import (
     AGENT_FAILED,

@@ -25,8 +25,8 @@ from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import GivenUpBy, proven_alive_at, silence_seconds
-from app.orchestration.gang.lose_instances import record_lease_over
 from app.orchestration.gang.release_order import order_release
+from app.orchestration.transitions.lose_instances import record_lease_over
 from app.storage.instances.contact_statements import UnheardInstance
 from app.storage.unit_of_work import UnitOfWork
 

@@ -26,9 +26,9 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.gang.lose_instances import record_end
 from app.orchestration.gang.release_order import ADOPTED, RELEASE_CONTROLLER, order_release
 from app.orchestration.instances.accept_machines import accept_machine
+from app.orchestration.transitions.lose_instances import record_end
 from app.ports.cloud_provider import CloudMachine
 from app.storage.instances.sweep_repository import DeploymentEvent
 from app.storage.unit_of_work import UnitOfWork

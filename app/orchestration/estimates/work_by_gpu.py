@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from math import ceil
 from uuid import UUID
 
-from app.domain.lifecycle.entities import AttemptMember
+from app.domain.lifecycle.entities import AttemptMember, Contact
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.in_time import TimeLeft, in_time
+from app.domain.placement.methods.offer_book import GangWork
 from app.domain.placement.placement import Need, RankedOffer, work_alike
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.gpu_throughput import (
@@ -94,10 +95,13 @@ def left_of(aggregate: JobAggregate, gang: GangNeed | None = None) -> WorkLeft:
 
     gang: the one that would do it, where no attempt is live; the job's own without it.
     """
-    contacts = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
-    known = [contact for contact in contacts if contact is not None]
-    count = (gang or aggregate.gang_need).node_count
+    known, count = _contacts(aggregate), (gang or aggregate.gang_need).node_count
     return work_left(aggregate.job, aggregate.spec, aggregate.attempt, known, aggregate.now, count)
+
+
+def _contacts(aggregate: JobAggregate) -> list[Contact]:
+    found = [aggregate.uow.instances.contact(m.instance_id) for m in aggregate.members]
+    return [contact for contact in found if contact is not None]
 
 
 def quick_enough(
@@ -108,17 +112,37 @@ def quick_enough(
     limits: Limits,
 ) -> tuple[RankedOffer, ...]:
     """The same offers; of on-demand ones those that would miss the deadline only if all would."""
+    seconds = seconds_to_train(aggregate, need, limits)
+    left = None if seconds is None else left_of(aggregate, gang)
+    if seconds is None or left is None or left.seconds is None:
+        return judged
+    return in_time(judged, need.speeds, TimeLeft(seconds, left.seconds, told_for(aggregate, left)))
+
+
+def seconds_to_train(aggregate: JobAggregate, need: Need, limits: Limits) -> float | None:
+    """Until the deadline, less a start; None where every machine of the need is quick enough."""
     job = aggregate.job
-    ahead = job.deadline_at is not None and aggregate.now < job.deadline_at
-    if need.market is not Market.ON_DEMAND or need.alike or job.deadline_at is None or not ahead:
-        return judged
-    left = left_of(aggregate, gang)
-    if left.seconds is None:
-        return judged
+    if need.market is not Market.ON_DEMAND or need.alike:
+        return None
+    if job.deadline_at is None or job.deadline_at <= aggregate.now:
+        return None
     own = own_limits(aggregate, limits)
     start = own.restore_seconds + own.start_up_p95_seconds + own.boot_p95_seconds
-    seconds = (job.deadline_at - aggregate.now).total_seconds() - start
-    return in_time(judged, need.speeds, TimeLeft(seconds, left.seconds, told_for(aggregate, left)))
+    return (job.deadline_at - aggregate.now).total_seconds() - start
+
+
+def gang_work(aggregate: JobAggregate, gang: GangNeed) -> GangWork:
+    """What is left of a job for a gang of any size, from its newest reports."""
+    job, spec, attempt, now = aggregate.job, aggregate.spec, aggregate.attempt, aggregate.now
+    known = _contacts(aggregate)
+
+    def seconds_for(count: int) -> int | None:
+        return work_left(job, spec, attempt, known, now, count).seconds
+
+    if work_alike(spec):
+        return GangWork(seconds_for)
+    left = work_left(job, spec, attempt, known, now, gang.node_count)
+    return GangWork(seconds_for, told_for(aggregate, left))
 
 
 def told_for(aggregate: JobAggregate, left: WorkLeft) -> GpuShape:

@@ -2,7 +2,7 @@
 
 Offers and expected costs are gathered while nothing is locked, which may take seconds. Under the
 job's lock a controller compares. Where market, size, fence, transition or members have changed, it
-drops the evidence and is rung again. Not here: the evidence (`evaluate_markets`, `shortlist`).
+drops the evidence and is rung again. Not here: the evidence (`evaluate_markets`, `offer_book`).
 """
 
 from __future__ import annotations

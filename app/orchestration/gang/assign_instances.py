@@ -1,14 +1,16 @@
 """Who each instance works for: gapless, disjoint spans that the bill is split over.
 
-Lives here: opening, moving and closing assignments. Not here: the money (`accrue_costs`).
+Lives here: opening, moving and closing assignments, and the ranks of an attempt's machines. Not
+here: which machines those are (`placement.methods`), or the money (`accrue_costs`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.lifecycle.entities import Assignment, Instance
+from app.domain.lifecycle.entities import Assignment, AttemptMember, Instance
 from app.orchestration.frame.aggregate import JobAggregate
 from app.storage.unit_of_work import UnitOfWork
 
@@ -41,6 +43,21 @@ def assign(aggregate: JobAggregate, instance: Instance, attempt_id: UUID | None)
             from_at=at,
         )
     )
+
+
+def place_members(aggregate: JobAggregate, instances: Sequence[Instance]) -> None:
+    """Give instances the free ranks of the live attempt, lowest first."""
+    attempt = aggregate.attempt
+    if attempt is None:
+        return
+    used = {member.node_rank for member in aggregate.members}
+    free = [rank for rank in range(attempt.node_count) if rank not in used]
+    for rank, instance in zip(free, instances, strict=False):
+        member = AttemptMember(attempt.id, instance.id, rank)
+        aggregate.uow.attempts.add_member(member)
+        aggregate.members.append(member)
+        assign(aggregate, instance, attempt.id)
+    aggregate.members.sort(key=lambda member: member.node_rank)
 
 
 def move_start(uow: UnitOfWork, instance: Instance, started_at: datetime) -> None:

@@ -1,7 +1,7 @@
 """A forming gang that goes on with fewer machines than it was to have.
 
 Lives here: the places that are given up, and how long a gang waits for them. Not here: whether
-others may be had (`fill_gang`), or the size a gang begins with (`choose_gang_size`).
+others may be had (`fill_places`), or the size a gang begins with (`choose_gang_size`).
 """
 
 from __future__ import annotations

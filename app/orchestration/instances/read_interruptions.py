@@ -24,10 +24,10 @@ from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.lose_instances import record_interruption
 from app.orchestration.instances.reconcile_instances import observe_machine
 from app.orchestration.instances.revise_end import corrects_end, revise_end
 from app.orchestration.placement.refresh_hazards import record_warning
+from app.orchestration.transitions.lose_instances import record_interruption
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.ports.interruption_feed import Announcement, AnnouncementKind, InterruptionFeed
 from app.storage.unit_of_work import UnitOfWork

@@ -26,9 +26,9 @@ from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.assign_instances import end_assignments
-from app.orchestration.gang.lose_instances import record_end, record_stopping
 from app.orchestration.instances.accept_machines import set_launch_time
 from app.orchestration.instances.record_host import record_host
+from app.orchestration.transitions.lose_instances import record_end, record_stopping
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.storage.unit_of_work import UnitOfWork
 

@@ -2,7 +2,7 @@
 
 Lives here: the fact, and giving back a replacement that came to the computer of the machine it
 replaces. Not here: pools that rest after a fault (`end_attempt`), or which offer comes next
-(`fill_gang`): no cloud lets us name a computer, or leave one out.
+(`lose_instances`): no cloud lets us name a computer, or leave one out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Instance
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.lose_instances import record_broken_host
+from app.orchestration.transitions.lose_instances import record_broken_host
 
 RETURNED: Final = "it is on the same host as a faulty machine"
 _COMPARED_MAX: Final = 100

@@ -14,7 +14,7 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.units.instants import clock_time
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.gang.assign_instances import end_assignments
-from app.orchestration.gang.lose_instances import ACCRUE_CONTROLLER
+from app.orchestration.transitions.lose_instances import ACCRUE_CONTROLLER
 
 
 def corrects_end(instance: Instance, source: str) -> bool:

@@ -29,12 +29,12 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import advance_attempt
 from app.orchestration.gang.end_attempt import end_attempt
-from app.orchestration.gang.fill_gang import fill_gang, offers_for
-from app.orchestration.gang.lose_instances import record_never_came
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import shrink_to_members
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.instances.accept_machines import accept_machine
+from app.orchestration.placement.read_offers import offers_for
+from app.orchestration.transitions.lose_instances import fill_open_places, record_never_came
 from app.ports.cloud_provider import AcceptedMachine, PoolBid, PoolRefusal
 
 _TOLD_MAX = 5
@@ -84,7 +84,7 @@ def settle_launch(
         # Enough to begin with: the rest may join later, when growing repays.
         shrink_to_members(aggregate, why)
     # All open places at once, with those that waited for the zone to be known.
-    fill_gang(aggregate, limits)
+    fill_open_places(aggregate, limits)
     advance_attempt(aggregate, limits)
 
 

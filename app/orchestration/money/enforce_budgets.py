@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.billing.budget import stop_ordered
+from app.domain.billing.budget import name_budget, stop_ordered
 from app.domain.lifecycle.entities import Budget, Instance
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
@@ -19,7 +19,7 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.reserve_budget import live_reserve, name_budget, write_reservation
+from app.orchestration.gang.reserve_budget import live_reserve, write_reservation
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
 from app.storage.money.money_repository import Payer
@@ -70,7 +70,7 @@ class EnforceBudgets(RowController[Payer]):
                     budget_microusd=budget.cap_microusd,
                 )
                 if verdict.yes:
-                    message = name_budget(budget, verdict.sentence)
+                    message = name_budget(verdict.sentence, of_project=budget.job_id is None)
                     order_stop(aggregate, StopCause.BUDGET, message, limits)
                     return
 

@@ -38,7 +38,7 @@ from app.orchestration.estimates.work_by_gpu import ONE_GPU, WorkByGpu, left_of,
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.price_restores import restore_of
-from app.orchestration.placement.shortlist import queue_need
+from app.orchestration.placement.queue_need import queue_need
 
 _ZONES_TOLD = 3
 _USD = 1_000_000

@@ -33,6 +33,7 @@ from app.domain.deadline.live_choice import (
 from app.domain.deadline.policy_state import RunningOn
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.market.offer import Market, Offer, Pool
+from app.domain.placement.methods.offer_book import Quoted
 from app.domain.placement.placement import Need, RankedOffer, rank_offers, work_alike
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.measured_work import NOT_MEASURED, MeasuredWork
@@ -43,7 +44,7 @@ from app.orchestration.estimates.work_by_gpu import ONE_GPU, WorkByGpu, quick_en
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.placement.price_restores import restore_of
-from app.orchestration.placement.shortlist import Quoted, queue_need
+from app.orchestration.placement.queue_need import queue_need
 
 HORIZON_MIN: Final = timedelta(minutes=30)
 """A job with less time than that has no use for a plan: the last safe moment alone decides."""

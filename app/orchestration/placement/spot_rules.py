@@ -1,44 +1,25 @@
-"""Whether a job may be on spot, may go back there, and may wait for a cheaper machine.
+"""What a job's market and its patience rest on, read from rows; and the turn to another market.
 
-Lives here: the room that spot needs before a deadline, what keeps a job from going to and fro (the
-time since it last changed its market, and what a return must save), and the patience of a job
-without a deadline. Not here: which market costs less (`evaluate_markets`), what follows from
-patience (`app.domain.placement.patience`), or the last safe moment (`deadline_policy`).
+Not here: whether spot is safe and a return repays (`placement.methods.spot_return`), which market
+costs less (`evaluate_markets`), or what follows from patience (`app.domain.placement.patience`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Callable
 
-from app.domain.deadline.live_choice import LiveChoice
+from app.domain.deadline.deadline_policy import last_safe_moment
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
 from app.domain.market.offer import Market
 from app.domain.placement.gang_need import GangNeed
+from app.domain.placement.methods.spot_return import ReturnTerms, SpotRoom, spot_is_safe
 from app.domain.placement.patience import Patience
-from app.domain.units.durations import HOUR_SECONDS
 from app.orchestration.estimates.read_start_up import own_limits
-from app.orchestration.estimates.work_by_gpu import left_of
+from app.orchestration.estimates.work_by_gpu import gang_work, left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.placement.decision_log import safe_until
-
-_USD = 1_000_000
-
-
-@dataclass(frozen=True)
-class OnDemandStay:
-    """On-demand machines to the end: what each costs per hour, how many, and the work left on them.
-
-    trains: they are there, and are paid on until the spot machines have registered and they have
-    saved.
-    """
-
-    on_demand_usd: float
-    gang: int
-    work_seconds: float
-    trains: bool
+from app.orchestration.placement.decision_log import safe_until, start_times
 
 
 def turn_market(aggregate: JobAggregate, market: Market, sentence: str | None = None) -> None:
@@ -55,25 +36,22 @@ def turn_market(aggregate: JobAggregate, market: Market, sentence: str | None = 
         aggregate.record(kind, sentence)
 
 
-def spot_is_safe(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
-    """Whether spot may be tried and, if it fails, still be left before the last safe moment.
+def spot_room(aggregate: JobAggregate, limits: Limits, seconds: float) -> SpotRoom:
+    """The time that is left for spot. seconds: the work left."""
+    own = own_limits(aggregate, limits)
+    last = safe_until(aggregate, limits, seconds)
+    return SpotRoom(aggregate.now, last, own.restart_seconds, seconds)
 
-    seconds: the work left.
-    """
-    return _has_room(aggregate, limits, seconds, _two_restarts(aggregate, limits))
 
-
-def may_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
-    """Whether a job that left spot may go back: with room, not soon after it left, and not before
-    it came to a checkpoint where spot let it come to none.
-    """
-    if spot_is_fruitless(aggregate):
-        return False
-    changed_at = aggregate.job.market_changed_at
-    rest = timedelta(seconds=limits.return_rest_seconds)
-    rested = changed_at is None or not changed_at <= aggregate.now < changed_at + rest
-    room = _return_room(aggregate, limits, seconds)
-    return rested and _has_room(aggregate, limits, seconds, room)
+def return_terms(limits: Limits) -> ReturnTerms:
+    """When a job that left spot may go back."""
+    return ReturnTerms(
+        rest_seconds=limits.return_rest_seconds,
+        room_share=limits.return_room_share,
+        saving_share=limits.return_saving_share,
+        saving_microusd=limits.return_saving_microusd,
+        beside_seconds=limits.boot_p95_seconds + limits.drain_seconds,
+    )
 
 
 def spot_is_fruitless(aggregate: JobAggregate) -> bool:
@@ -88,55 +66,30 @@ def spot_is_fruitless(aggregate: JobAggregate) -> bool:
     return spot_exhausted(reasons[-count:])
 
 
-def may_still_return(aggregate: JobAggregate, limits: Limits, seconds: float) -> bool:
-    """Whether spot machines that were asked for are waited for still.
-
-    Half of the room is theirs to come in: were all of it wanted still, they would be given back and
-    asked for again, look after look.
-    """
-    room = _return_room(aggregate, limits, seconds) / 2
-    return _has_room(aggregate, limits, seconds, room)
-
-
-def _two_restarts(aggregate: JobAggregate, limits: Limits) -> float:
-    return 2 * own_limits(aggregate, limits).restart_seconds
-
-
-def _return_room(aggregate: JobAggregate, limits: Limits, seconds: float) -> float:
-    """What is left to do may be off by a tenth: a return on the edge would be undone at once."""
-    return max(_two_restarts(aggregate, limits), limits.return_room_share * seconds)
-
-
-def _has_room(aggregate: JobAggregate, limits: Limits, seconds: float, room_seconds: float) -> bool:
-    last = safe_until(aggregate, limits, seconds)
-    return last is not None and aggregate.now + timedelta(seconds=room_seconds) < last
-
-
-def return_repays(choice: LiveChoice, stay: OnDemandStay, limits: Limits) -> bool:
-    """Whether going back to spot saves enough of what staying on-demand would cost to the end.
-
-    The choice's own figure for on-demand counts on a later return, which is what is asked here; the
-    one for spot counts with a restart.
-    """
-    hourly = stay.on_demand_usd * stay.gang / HOUR_SECONDS
-    twice = limits.boot_p95_seconds + limits.drain_seconds if stay.trains else 0.0
-    stays = hourly * stay.work_seconds
-    goes = min(choice.spot, choice.wait) * stay.gang + hourly * twice
-    enough = max(limits.return_saving_share * stays, limits.return_saving_microusd / _USD)
-    return stays - goes >= enough
-
-
 def has_left_spot(aggregate: JobAggregate, gang: GangNeed) -> bool:
     """Whether a job that may use both markets gets the gang's machines from on-demand."""
     return gang.market is Market.ON_DEMAND and aggregate.spec.effective_market() == "auto"
 
 
-def could_go_back(aggregate: JobAggregate, gang: GangNeed, limits: Limits) -> bool:
-    """Whether a job that left spot early has a way on where no budget bears on-demand machines."""
-    if not has_left_spot(aggregate, gang) or aggregate.job.deadline_missed_at is not None:
-        return False
-    seconds = left_of(aggregate, gang).seconds
-    return seconds is not None and spot_is_safe(aggregate, limits, seconds)
+def ways_back(aggregate: JobAggregate, gang: GangNeed, limits: Limits) -> Callable[[int], bool]:
+    """Whether a job that left spot early has a way on where no budget bears on-demand machines.
+
+    It is asked for gangs of any size, and reads no row.
+    """
+    job, now = aggregate.job, aggregate.now
+    if not has_left_spot(aggregate, gang) or job.deadline_missed_at is not None:
+        return lambda _count: False
+    own, start = own_limits(aggregate, limits), start_times(aggregate, limits)
+    work = gang_work(aggregate, gang)
+
+    def may_go_back(count: int) -> bool:
+        seconds = work.seconds_for(count)
+        if seconds is None or job.deadline_at is None:
+            return False
+        last = last_safe_moment(job.deadline_at, seconds, start)
+        return spot_is_safe(SpotRoom(now, last, own.restart_seconds, seconds))
+
+    return may_go_back
 
 
 def patience_of(aggregate: JobAggregate, gang: GangNeed) -> Patience:

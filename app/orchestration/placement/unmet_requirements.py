@@ -33,7 +33,7 @@ from app.domain.units.instants import clock_time, format_instant
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.shortlist import queue_need
+from app.orchestration.placement.queue_need import queue_need
 from app.storage.reports.deployment_read_models import QuotedPoolRow
 from app.storage.reports.job_read_models import JobReports
 

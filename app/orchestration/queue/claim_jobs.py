@@ -1,36 +1,32 @@
 """THE QUEUE: take the first ready job, place its gang, and write attempt and launch as one.
 
 Lives here: the claim. SKIP LOCKED lets any number of workers claim side by side; everything that
-follows from a claim commits with it. Not here: the call to the cloud (`launch_instances`).
+follows from a claim commits with it. Not here: which machines it gets (`place_claimed`), the rows
+of its attempt (`apply_claim`), or the call to the cloud (`launch_instances`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from uuid import UUID
 
-from app.domain.deadline.policy_state import PlacementAction
-from app.domain.lifecycle.attempt import AttemptState
-from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.entities import Attempt, Budget, Job
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
-from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
+from app.domain.lifecycle.entities import Budget, Job
+from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
 from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
-from app.domain.market.offer import Market, Offer
+from app.domain.market.offer import Market
 from app.domain.placement.decide import GangState, decide
-from app.domain.placement.decision import MarketDecision, MarketRule
-from app.domain.placement.placement import bids_for_best_region, need_of
-from app.domain.placement.placement_decision import DecisionVerdict
-from app.domain.placement.placement_reasons import slack_seconds
+from app.domain.placement.decision import ClaimDecision, ClaimRule, MarketDecision
+from app.domain.placement.methods.offer_book import Quoted, Shortlist, shortlist
+from app.domain.placement.placement import need_of
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
-from app.domain.wording.market_words import waiting_words
 from app.orchestration.agents.register_agent import checkpoint_uri
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
-from app.orchestration.estimates.work_by_gpu import ONE_GPU, left_of, speeds_of
+from app.orchestration.estimates.work_by_gpu import ONE_GPU
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.evidence_basis import EvidenceBasis
 from app.orchestration.frame.lost_rows import (
@@ -44,30 +40,15 @@ from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import left_to_its_lease
-from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, wind_down
-from app.orchestration.gang.fill_gang import candidates, fill_gang, no_offer_reason, offers_for
+from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.gang.known_lineage import has_final_checkpoint
 from app.orchestration.gang.move_gang import end_move
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.gang.shrink_gang import form_until
-from app.orchestration.placement.choose_gang_size import set_size
-from app.orchestration.placement.decision_log import (
-    Reason,
-    Reasons,
-    claim_reason,
-    record_decision,
-    told_safe_until,
-)
+from app.orchestration.placement.decision_log import Reasons
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
-from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
-from app.orchestration.placement.spot_rules import could_go_back, has_left_spot
-from app.orchestration.queue.place_gang import (
-    find_places,
-    reserve_at_any_pace,
-    reserve_gang,
-    take_places,
-)
+from app.orchestration.placement.read_offers import candidates
 from app.orchestration.transitions.apply_decision import apply_decision
+from app.orchestration.transitions.gather_gang import claim_state
 from app.orchestration.transitions.gather_market import market_in_queue
 from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
@@ -227,116 +208,28 @@ class ClaimJobs:
         among = offered.by_market[job.market_mode]
         if choice is not None:
             among = replace(among, order=choice.order)
+        claimed_with = self._keep_gang(aggregate)
+        by_market = {**offered.by_market, job.market_mode: among}
+        claim = claim_state(aggregate, by_market, budgets, limits, choice, claimed_with)
+        placing = decide(GangState(claim=claim))
+        starts = isinstance(placing, ClaimDecision) and placing.rule is ClaimRule.START
+        if starts and offered.number_beyond is not None:
+            offered.number_beyond(job)
+        work = ONE_GPU if offered.market_values is None else offered.market_values.work
+        reasons = Reasons(choice=choice, speeds=among.speeds, work=work)
+        apply_decision(aggregate, placing, limits, reasons)
+
+    def _keep_gang(self, aggregate: JobAggregate) -> int:
+        """Give back what the gang does not need, and end a move: it has machines of one place now.
+
+        Returns how many it could count on.
+        """
         at_hand = candidates(aggregate, aggregate.gang_need)
-        kept = at_hand[: job.node_count]
+        kept = at_hand[: aggregate.job.node_count]
         spare = [i for i in aggregate.usable() if i not in kept and not left_to_its_lease(i)]
         order_release(aggregate, spare, "the job no longer needs it")
         end_move(aggregate)
-        places = find_places(aggregate, aggregate.gang_need, among, budgets, limits)
-        take_places(aggregate, places)
-        gang, considered = aggregate.gang_need, places.considered
-        missing = max(0, gang.node_count - len(candidates(aggregate, gang)))
-        work = ONE_GPU if offered.market_values is None else offered.market_values.work
-        reasons = Reasons(considered, missing, choice, among.speeds, work)
-        if missing and not bids_for_best_region(considered):
-            missing = max(1, aggregate.spec.nodes.least - len(at_hand))
-            why = no_offer_reason(aggregate, gang, considered, missing)
-            self._wait(aggregate, why, "no_offer", replace(reasons, count=missing))
-            return
-        if choice is not None and choice.verdict is PlacementAction.WAIT:
-            last = told_safe_until(aggregate, limits, left_of(aggregate).seconds)
-            why = waiting_words(choice, job.node_count, slack_seconds(last, aggregate.now))
-            self._wait(aggregate, why, "waiting_costs_less", reasons)
-            return
-        held = reserve_gang(aggregate, gang, budgets, reasons, among, limits)
-        if not held.verdict.yes and could_go_back(aggregate, gang, limits):
-            self._go_back(aggregate, offered.by_market.get(Market.SPOT))
-            return
-        if not held.verdict.yes:
-            late = reserve_at_any_pace(aggregate, gang, budgets, reasons, among, limits)
-            if late is not None:
-                places, held = late
-                take_places(aggregate, places)
-        if not held.verdict.yes:
-            reason = Reason(DecisionVerdict.WAIT, "budget", held.verdict.sentence)
-            record_decision(aggregate, reason, limits, reasons)
-            aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, held.verdict.sentence)
-            wind_down(aggregate, EndReason.BUDGET_EXHAUSTED, held.verdict.sentence)
-            return
-        set_size(aggregate, held.gang.node_count, "the budget allows no more machines")
-        if offered.number_beyond is not None:
-            offered.number_beyond(job)
-        self._start_attempt(aggregate, held.reasons, held.bids)
-
-    def _go_back(self, aggregate: JobAggregate, among: Shortlist | None) -> None:
-        """It left spot before it had to, and no budget covers the on-demand machines it lacks."""
-        order_release(aggregate, aggregate.usable(), "the job returns to spot")
-        unaffordable = MarketDecision(MarketRule.UNAFFORDABLE, Market.SPOT)
-        apply_decision(aggregate, unaffordable, self._runtime.limits)
-        gang, limits = aggregate.gang_need, self._runtime.limits
-        count = gang.node_count
-        judged = offers_for(aggregate, gang, count, limits, anywhere=True, among=among)
-        speeds = speeds_of(aggregate) if among is None else among.speeds
-        reasons = Reasons(judged, count, speeds=speeds)
-        self._wait(aggregate, "looking for spot machines again", "budget", reasons)
-
-    def _start_attempt(
-        self, aggregate: JobAggregate, reasons: Reasons, bids: Sequence[Offer]
-    ) -> None:
-        job, limits, now = aggregate.job, self._runtime.limits, aggregate.now
-        at_hand = candidates(aggregate, aggregate.gang_need)
-        attempt = Attempt(
-            id=aggregate.entropy.new_id(),
-            job_id=job.id,
-            fence=job.next_fence,
-            state=AttemptState.PROVISIONING,
-            node_count=job.node_count,
-            created_at=now,
-            updated_at=now,
-            form_until_at=form_until(aggregate, at_hand, limits),
-        )
-        job.next_fence += 1
-        # The first one is most of all: it needs no look at those before it.
-        ordinal = 1 if attempt.fence == 1 else len(aggregate.uow.attempts.ordinals(job.id)) + 1
-        job.claimable_at = job.wait_reason = None
-        kept = f"{len(at_hand)} {'machine' if len(at_hand) == 1 else 'machines'} kept"
-        begins = kept if at_hand else "requesting machines"
-        # The pools and their verdicts are in this fence's first decision, of the same instant.
-        aggregate.move_job(
-            JobEvent.CLAIMED,
-            f"Attempt {ordinal}: {begins}.",
-            fence=attempt.fence,
-            market=job.market_mode,
-            at_hand=len(at_hand),
-            asked_for=reasons.count if bids else 0,
-        )
-        aggregate.uow.attempts.add(attempt)
-        aggregate.attempt = attempt
-        record_decision(
-            aggregate, claim_reason(aggregate, bids, reasons.choice), limits, reasons, chosen=bids
-        )
-        fill_gang(aggregate, limits, bids)
-
-    def _wait(self, aggregate: JobAggregate, reason: str, word: str, reasons: Reasons) -> None:
-        job, limits = aggregate.job, self._runtime.limits
-        due = aggregate.look_in(limits.next_look_seconds)
-        decided = Reason(DecisionVerdict.WAIT, word, f"Waiting: {reason}.")
-        first_time = job.wait_reason is None or not _waited_so(aggregate, word)
-        record_decision(aggregate, decided, limits, reasons)
-        job.claimable_at, job.wait_reason = due, reason
-        if first_time:
-            aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
-        # What its own deadline or patience makes of an offer is no verdict on others, nor when it
-        # may return to spot.
-        shared = word == "no_offer" and not aggregate.spec.patience_seconds
-        shared = shared and not has_left_spot(aggregate, aggregate.gang_need)
-        if not aggregate.living() and shared and reasons.choice is None:
-            aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
-
-
-def _waited_so(aggregate: JobAggregate, word: str) -> bool:
-    """Whether the newest decision was to wait, for a reason of the same kind."""
-    return aggregate.uow.decisions.latest_kind(aggregate.job.id) == (DecisionVerdict.WAIT, word)
+        return len(at_hand)
 
 
 def _basis_of(queued: QueuedJob) -> EvidenceBasis:

@@ -1,11 +1,11 @@
 """What was decided about a job's machines becomes rows, in the transaction of whoever asked.
 
-Not here: the decision (`app.domain.placement.decide`), or a claim's attempt (`claim_jobs`).
+Not here: the decision (`app.domain.placement.decide`), or the rows of a request (`apply_request`)
+and of a claim (`apply_claim`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Final, assert_never
 
@@ -17,15 +17,16 @@ from app.domain.placement.decision import (
     Abandon,
     AbandonReason,
     AcquireOnDemand,
+    ClaimDecision,
     Complete,
     CutOver,
     Decision,
+    Fill,
     MarketDecision,
-    MarketRule,
+    Replace,
+    Resize,
     Transition,
 )
-from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.gang_size import SizeChoice
 from app.domain.placement.migration import MoveDecision, pool_name
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.wording.market_words import abandon_words, market_sentence
@@ -33,16 +34,9 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import order_drain
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, wind_down
-from app.orchestration.gang.fill_gang import (
-    candidates,
-    exactly,
-    order_more,
-    request_replacements,
-)
 from app.orchestration.gang.move_gang import begin_move, forget_move, turn_to_new_machines
 from app.orchestration.gang.order_instances import LaunchPurpose
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.gang.reserve_budget import bids_within_budget
 from app.orchestration.placement.choose_gang_size import set_size
 from app.orchestration.placement.decision_log import (
     NO_REASONS,
@@ -50,7 +44,10 @@ from app.orchestration.placement.decision_log import (
     Reasons,
     record_decision,
 )
+from app.orchestration.placement.read_offers import candidates
 from app.orchestration.placement.spot_rules import turn_market
+from app.orchestration.transitions.apply_claim import apply_claim
+from app.orchestration.transitions.apply_request import apply_fill, apply_replace, request_beside
 
 _YIELDS: Final = {
     Transition.MOVE: "The machines to move to are registered: the attempt saves and stops.",
@@ -85,9 +82,15 @@ def apply_decision(
             _cut_over(aggregate, decision.transition, limits)
         case Abandon():
             _abandon(aggregate, decision, limits)
+        case Replace():
+            apply_replace(aggregate, decision, limits)
+        case Fill():
+            apply_fill(aggregate, decision, limits)
         case MarketDecision():
             _market(aggregate, decision, limits, reasons)
-        case SizeChoice():
+        case ClaimDecision():
+            apply_claim(aggregate, decision, limits, reasons)
+        case Resize():
             _resize(aggregate, decision, limits)
         case MoveDecision():
             _move(aggregate, decision, limits, reasons)
@@ -102,9 +105,8 @@ def _acquire(aggregate: JobAggregate, decision: AcquireOnDemand, limits: Limits)
         reason = Reason(DecisionVerdict.ON_DEMAND, "last_safe_moment", sentence)
         record_decision(aggregate, reason, limits)
         _leave_spot(aggregate, sentence, limits)
-    if aggregate.attempt is not None:
-        gang, can_do_without = aggregate.gang_need, not decision.at_last
-        request_replacements(aggregate, gang, limits, can_do_without=can_do_without)
+    if decision.lacking is not None:
+        apply_replace(aggregate, decision.lacking, limits)
 
 
 def _cut_over(aggregate: JobAggregate, transition: Transition, limits: Limits) -> None:
@@ -159,29 +161,14 @@ def _market(
         if decision.turns:
             turn_market(aggregate, decision.market, sentence)
         return  # while it stays, its claim says why it waits
-    if decision.turns and not _request_in(aggregate, decision.market, limits):
-        if decision.market is Market.SPOT and decision.choice is not None:
-            stays = MarketDecision(MarketRule.STAYING, Market.ON_DEMAND, decision.choice)
-            _market(aggregate, stays, limits, reasons)
-        return
+    if decision.beside is not None:
+        apply_replace(aggregate, decision.beside, limits)
     if decision.turns and decision.market is Market.ON_DEMAND:
         _leave_spot(aggregate, sentence, limits)
     elif decision.turns:
         _turn_gang(aggregate, Market.SPOT, sentence)
     verdict = DecisionVerdict(decision.market) if decision.turns else DecisionVerdict.STAY
     record_decision(aggregate, Reason(verdict, decision.rule.value, sentence), limits, reasons)
-
-
-def _request_in(aggregate: JobAggregate, market: Market, limits: Limits) -> bool:
-    """Request a gang of the other market beside the one that trains; the job stays as it is.
-
-    False, and nothing is changed, where none fits, no budget covers it, or the gang moves just now.
-    """
-    job, attempt = aggregate.job, aggregate.attempt
-    if attempt is None or job.moving_launch_id is not None:
-        return False
-    gang = GangNeed(market, min(job.node_count, attempt.node_count))
-    return request_replacements(aggregate, gang, limits, can_do_without=True, both_affordable=True)
 
 
 def _leave_spot(aggregate: JobAggregate, sentence: str, limits: Limits) -> None:
@@ -220,31 +207,16 @@ def _turn_gang(aggregate: JobAggregate, market: Market, sentence: str) -> None:
     turn_market(aggregate, market, sentence)
 
 
-def _resize(aggregate: JobAggregate, decision: SizeChoice, limits: Limits) -> None:
-    attempt = aggregate.attempt
-    if attempt is None:
+def _resize(aggregate: JobAggregate, decision: Resize, limits: Limits) -> None:
+    """The machines to grow by are requested beside the gang; it trains on until all are here."""
+    request, gang = decision.request, aggregate.gang_need
+    if request is None:
+        set_size(aggregate, decision.to.count, decision.to.why)
+        _yield(aggregate, "The job saves and continues with fewer machines.", limits)
         return
-    if decision.count > attempt.node_count:
-        _grow(aggregate, decision.count - attempt.node_count, decision.why, limits)
-        return
-    set_size(aggregate, decision.count, decision.why)
-    _yield(aggregate, "The job saves and continues with fewer machines.", limits)
-
-
-def _grow(aggregate: JobAggregate, more: int, why: str, limits: Limits) -> None:
-    """Request the machines beside the gang; it trains on until all of them are here."""
-    gang = aggregate.gang_need
-    found = exactly(aggregate, gang, more, limits)
-    bids = found.bids and bids_within_budget(
-        aggregate, found.bids, more, limits, can_do_without=True
-    )
-    if not bids:
-        return
-    text = f"{more} more requested in {bids[0].pool.zone}: {why}."
-    reason = Reason(DecisionVerdict(gang.market), "growth", text)
-    growth, purpose = replace(found, bids=bids), LaunchPurpose.GROWTH
-    order_more(aggregate, gang, growth, reason, limits, purpose=purpose, min_count=more)
-    aggregate.job.node_count += more
+    text = f"{request.count} more requested in {request.bids[0].pool.zone}: {decision.to.why}."
+    request_beside(aggregate, gang, request, "growth", text, limits, purpose=LaunchPurpose.GROWTH)
+    aggregate.job.node_count += request.count
 
 
 def _move(

@@ -24,6 +24,7 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.decide import GangState, MoveState, RunningTransition, decide
 from app.domain.placement.decision import Transition
+from app.domain.placement.methods.offer_book import Quoted, Shortlist, shortlist
 from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, pool_name
 from app.domain.placement.placement import PlacementDomain, need_of, work_alike, work_speed
 from app.domain.spec.spec_document import SpecDocument
@@ -36,17 +37,17 @@ from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.fill_gang import RECENT_INTERRUPTION, candidates, offers_for
-from app.orchestration.gang.move_gang import bears_both, machines_of_move
+from app.orchestration.gang.move_gang import machines_of_move
+from app.orchestration.gang.reserve_budget import headroom_of
 from app.orchestration.placement.decision_log import Reasons
 from app.orchestration.placement.price_restores import restore_of
+from app.orchestration.placement.read_offers import RECENT_INTERRUPTION, candidates, offers_for
 from app.orchestration.placement.refresh_hazards import (
     MOVE_CONTROLLER,
     ByPool,
     experience_of,
     life_of,
 )
-from app.orchestration.placement.shortlist import Quoted, Shortlist, shortlist
 from app.orchestration.transitions.apply_decision import apply_decision
 from app.storage.unit_of_work import UnitOfWork
 
@@ -150,7 +151,7 @@ def _follow(aggregate: JobAggregate, limits: Limits) -> None:
             not trains or job.stop_cause is not None or job.market_mode is not Market.SPOT
         ),
         too_late=here < len(new) and aggregate.now >= job.moving_until_at,
-        affordable=bears_both(aggregate, limits),
+        affordable=headroom_of(aggregate, limits).covers_both(),
     )
     decision = decide(GangState(transition=move))
     if decision is None:

@@ -29,10 +29,10 @@ from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.timers import drain_expires_at, overdue_at
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling
 from app.orchestration.gang.end_attempt import end_attempt, wind_down
-from app.orchestration.gang.lose_instances import record_overdue, record_unregistered
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.shrink_gang import shrink_to_registered
 from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.transitions.lose_instances import record_overdue, record_unregistered
 from app.storage.unit_of_work import UnitOfWork
 
 EXPIRE_CONTROLLER = "expire_deadlines"

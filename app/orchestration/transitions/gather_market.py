@@ -26,28 +26,34 @@ from app.domain.market.offer import Market, Pool
 from app.domain.placement.decide import PromiseState, RunningTransition
 from app.domain.placement.decision import Transition
 from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.market_choice import Beginning, MarketState
+from app.domain.placement.market_choice import Beginning, MarketState, choose_market
+from app.domain.placement.methods.offer_book import Shortlist
+from app.domain.placement.methods.replace_lost import LackingState, replace_lost
+from app.domain.placement.methods.spot_return import (
+    OnDemandStay,
+    may_return,
+    may_still_return,
+    return_repays,
+    spot_is_safe,
+)
 from app.domain.placement.placement import bids_for_best_region
+from app.domain.throughput.start_up import seconds_to_first_step
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.fill_gang import offers_for
-from app.orchestration.gang.move_gang import bears_both
-from app.orchestration.gang.reserve_budget import reserve_for_bids
+from app.orchestration.gang.reserve_budget import headroom_of, read_headroom
 from app.orchestration.placement.decision_log import start_times
 from app.orchestration.placement.evaluate_markets import JobProgress, MarketValues
 from app.orchestration.placement.price_restores import restore_of
-from app.orchestration.placement.shortlist import Shortlist
+from app.orchestration.placement.read_offers import offer_book
 from app.orchestration.placement.spot_rules import (
-    OnDemandStay,
     has_left_spot,
-    may_return,
-    may_still_return,
-    return_repays,
+    return_terms,
     spot_is_fruitless,
-    spot_is_safe,
+    spot_room,
 )
+from app.orchestration.transitions.gather_gang import lacking_state
 
 _USD = 1_000_000
 
@@ -79,12 +85,32 @@ def deadline_view(
     )
 
 
-def promise_state(aggregate: JobAggregate, view: DeadlineView) -> PromiseState:
+def promise_state(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -> PromiseState:
     """What the deadline asks for now."""
     attempt = aggregate.attempt
     trains = attempt is not None and attempt.state in TRAINING_ATTEMPT_STATES
-    early = _spot_would_be_safe(view, aggregate.now)
-    return PromiseState(decide(view, aggregate.now), early, can_yield=trains)
+    early, decision = _spot_would_be_safe(view, aggregate.now), decide(view, aggregate.now)
+    lacking = None
+    if decision.action is DeadlineAction.ACQUIRE_ON_DEMAND:
+        lacking = _on_demand_beside(aggregate, limits, early=early)
+    return PromiseState(decision, early, can_yield=trains, lacking=lacking)
+
+
+def _on_demand_beside(
+    aggregate: JobAggregate, limits: Limits, *, early: bool
+) -> LackingState | None:
+    """The on-demand gang beside what trains, once the job has left spot.
+
+    A spot attempt that still forms makes way, and its job is claimed.
+    """
+    job, attempt, gang = aggregate.job, aggregate.attempt, aggregate.gang_need
+    if attempt is None:
+        return None
+    if job.market_mode is Market.SPOT:
+        if attempt.state is AttemptState.PROVISIONING:
+            return None
+        gang = GangNeed(Market.ON_DEMAND, min(job.node_count, attempt.node_count))
+    return lacking_state(aggregate, gang, limits, can_do_without=early)
 
 
 def market_transition(
@@ -107,8 +133,11 @@ def market_transition(
         Transition.RETURN_TO_SPOT, job.node_count, len(coming), here, least=1
     )
     if job.market_mode is Market.SPOT:
-        too_late = seconds is None or not may_still_return(aggregate, limits, seconds)
-        return replace(transition, too_late=too_late, affordable=bears_both(aggregate, limits))
+        too_late = seconds is None or not may_still_return(
+            spot_room(aggregate, limits, seconds), return_terms(limits)
+        )
+        affordable = headroom_of(aggregate, limits).covers_both()
+        return replace(transition, too_late=too_late, affordable=affordable)
     if not early or seconds is None:
         return None
     whole = len(coming) >= job.node_count
@@ -116,8 +145,8 @@ def market_transition(
         transition,
         kind=Transition.LEAVE_SPOT,
         least=job.node_count,
-        affordable=not whole or bears_both(aggregate, limits),
-        can_abandon=spot_is_safe(aggregate, limits, seconds),
+        affordable=not whole or headroom_of(aggregate, limits).covers_both(),
+        can_abandon=spot_is_safe(spot_room(aggregate, limits, seconds)),
     )
 
 
@@ -131,16 +160,35 @@ def market_beside(
         return None
     gang = job.node_count if attempt is None else attempt.node_count
     stay = OnDemandStay(values.on_demand_usd, gang, progress.work_seconds, trains=True)
+    budgets = aggregate.uow.money.budgets(job.project_id, job.budget_id)
+    covers = partial(_cover, budgets)
+    state = _market_state(aggregate, choice, stay, limits, covers, _possible)
+    state = replace(state, running_on=progress.running_on)
+    turn = choose_market(state)
+    if attempt is None or turn is None or not turn.turns:
+        return state
+    return _with_gang_beside(aggregate, state, turn.market, limits)
 
-    def covers(usd: float) -> bool:
-        budgets, _ = aggregate.uow.money.budgets_in_passing(job.project_id, job.budget_id)
-        return _cover(budgets, usd)
 
-    def begins(_market: Market) -> Beginning:
-        return Beginning.POSSIBLE  # the request itself tells
+def _with_gang_beside(
+    aggregate: JobAggregate, state: MarketState, market: Market, limits: Limits
+) -> MarketState:
+    """With the gang of the other market that would be requested beside the one that trains."""
+    job, attempt, lacking = aggregate.job, aggregate.attempt, None
+    if attempt is not None and job.moving_launch_id is None:
+        gang = GangNeed(market, min(job.node_count, attempt.node_count))
+        lacking = lacking_state(aggregate, gang, limits, can_do_without=True, both_affordable=True)
+    if lacking is not None and (lacking.is_whole or replace_lost(lacking) is not None):
+        return replace(state, beside=lacking)
+    return replace(state, begins=_unaffordable)
 
-    state = _market_state(aggregate, choice, stay, limits, covers, begins)
-    return replace(state, running_on=progress.running_on)
+
+def _possible(_market: Market) -> Beginning:
+    return Beginning.POSSIBLE
+
+
+def _unaffordable(_market: Market) -> Beginning:
+    return Beginning.UNAFFORDABLE
 
 
 def market_in_queue(
@@ -168,9 +216,7 @@ def market_in_queue(
     if seconds is None or (values is not None and choice is None):
         return None
 
-    def begins(market: Market) -> Beginning:
-        return _beginning(aggregate, market, by_market[market], budgets, limits)
-
+    begins = _beginnings(aggregate, by_market, budgets, limits)
     stay = OnDemandStay(price, job.node_count, seconds, trains=False)
     state = _market_state(aggregate, choice, stay, limits, partial(_cover, budgets), begins)
     return replace(state, in_queue=True)
@@ -184,41 +230,51 @@ def _market_state(
     covers: Callable[[float], bool],
     begins: Callable[[Market], Beginning],
 ) -> MarketState:
-    market, seconds = aggregate.job.market_mode, stay.work_seconds
-    left_spot = market is Market.ON_DEMAND
+    market, terms = aggregate.job.market_mode, return_terms(limits)
+    left_spot, fruitless = market is Market.ON_DEMAND, spot_is_fruitless(aggregate)
+    room = spot_room(aggregate, limits, stay.work_seconds)
+    changed_at = aggregate.job.market_changed_at
     return MarketState(
         market=market,
         gang=stay.gang,
         choice=choice,
-        fruitless=not left_spot and spot_is_fruitless(aggregate),
-        spot_is_safe=left_spot and spot_is_safe(aggregate, limits, seconds),
-        may_return=left_spot and may_return(aggregate, limits, seconds),
-        repays=left_spot and choice is not None and return_repays(choice, stay, limits),
+        fruitless=not left_spot and fruitless,
+        spot_is_safe=left_spot and spot_is_safe(room),
+        may_return=left_spot and may_return(room, terms, changed_at, fruitless=fruitless),
+        repays=left_spot and choice is not None and return_repays(choice, stay, terms),
         covers=covers,
         begins=begins,
     )
 
 
-def _beginning(
+def _beginnings(
     aggregate: JobAggregate,
-    market: Market,
-    among: Shortlist,
+    by_market: Mapping[Market, Shortlist],
     budgets: Sequence[Budget],
     limits: Limits,
-) -> Beginning:
-    """Whether a market serves the smallest gang, and the budgets cover it; nothing is reserved."""
-    gang, count = GangNeed(market, aggregate.job.node_count), aggregate.spec.nodes.least
-    bids = bids_for_best_region(
-        offers_for(aggregate, gang, count, limits, anywhere=True, among=among)
-    )
-    if not bids:
-        return Beginning.NO_OFFER
-    verdict, _ = reserve_for_bids(
-        aggregate.uow, budgets, aggregate.job.id, bids, count,
-        aggregate.living(), limits, aggregate.now,
-        writable=(), restore=restore_of(aggregate),
+) -> Callable[[Market], Beginning]:
+    """Whether a market serves the smallest gang, and the budgets cover it; nothing is reserved.
+
+    All rows are read here: each answer judges offers that may be thousands.
+    """
+    size, least = aggregate.job.node_count, aggregate.spec.nodes.least
+    books = {
+        market: offer_book(aggregate, GangNeed(market, size), limits, None, among=among)
+        for market, among in by_market.items()
+    }
+    headroom = read_headroom(
+        aggregate.uow, budgets, aggregate.job.id,
+        aggregate.living(), limits, aggregate.now, restore_of(aggregate),
     )  # fmt: skip
-    return Beginning.POSSIBLE if verdict.yes else Beginning.UNAFFORDABLE
+
+    def begins(market: Market) -> Beginning:
+        bids = bids_for_best_region(books[market].judge(least, size, anywhere=True))
+        if not bids:
+            return Beginning.NO_OFFER
+        covered = headroom.bids_covered(bids, least)
+        return Beginning.POSSIBLE if covered.bids else Beginning.UNAFFORDABLE
+
+    return begins
 
 
 def _cover(budgets: Sequence[Budget], usd: float) -> bool:
@@ -256,11 +312,9 @@ def _start_left(aggregate: JobAggregate, left: WorkLeft, limits: Limits) -> floa
     attempt = aggregate.attempt
     if attempt is None:
         return 0.0
-    if attempt.state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
-        passed = (aggregate.now - attempt.created_at).total_seconds()
-        before = max(0.0, limits.boot_p95_seconds + limits.restore_seconds - passed)
-        return before + left.start_seconds
-    return left.start_seconds if attempt.state is AttemptState.RUNNING else 0.0
+    before = limits.boot_p95_seconds + limits.restore_seconds
+    passed = (aggregate.now - attempt.created_at).total_seconds()
+    return seconds_to_first_step(attempt.state, before - passed, left.start_seconds)
 
 
 def _running_in(aggregate: JobAggregate) -> Pool | None:

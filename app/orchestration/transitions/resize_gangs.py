@@ -2,7 +2,7 @@
 
 Lives here: when gangs that train are looked at, the sizes that they could have, and how far their
 growth is. Not here: the rules (`placement.gang_size`, `placement.transition`), or what a loss makes
-of a gang (`fill_gang`).
+of a gang (`lose_instances`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from app.domain.market.offer import Offer
 from app.domain.placement.decide import GangState, RunningTransition, SizeState, decide
 from app.domain.placement.decision import Transition
 from app.domain.placement.gang_size import has_room, size_option
+from app.domain.placement.methods.gang_machines import place_of
 from app.domain.throughput.gang_scaling import GangScaling
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_measured import read_measured
@@ -30,9 +31,10 @@ from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
-from app.orchestration.gang.fill_gang import candidates, offers_for
-from app.orchestration.placement.choose_gang_size import size_question
+from app.orchestration.placement.choose_gang_size import size_terms
+from app.orchestration.placement.read_offers import candidates, offers_for
 from app.orchestration.transitions.apply_decision import apply_decision
+from app.orchestration.transitions.gather_gang import supply_for
 from app.storage.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
@@ -143,21 +145,16 @@ def _sizes(
         for size in range(nodes.least, nodes.most + 1)
         if size <= count or (offer is not None and has_room(offer, size - count))
     ]
-    standing, _ = aggregate.uow.money.budgets_in_passing(
-        aggregate.job.project_id, aggregate.job.budget_id
+    budgets = aggregate.uow.money.budgets(aggregate.job.project_id, aggregate.job.budget_id)
+    terms = size_terms(
+        aggregate, gang, limits, budgets, speeds=speeds_of(aggregate), learned=scaling
     )
-    question = size_question(
-        aggregate,
-        gang,
-        limits,
-        standing,
-        counted_in=present,
-        speeds=speeds_of(aggregate),
-        learned=scaling,
-    )
+    question = terms.question(gang.node_count, present)
     trained = aggregate.now - (attempt.trained_at or aggregate.now)
     options = [size_option(present, size, present) for size in sizes]
-    return SizeState(options, question, count, trained.total_seconds(), limits.resize_seconds)
+    supply = supply_for(aggregate, gang, limits, place_of(candidates(aggregate, gang)))
+    sized, every = trained.total_seconds(), limits.resize_seconds
+    return SizeState(options, question, count, sized, every, supply)
 
 
 def _may_change(aggregate: JobAggregate, attempt: Attempt) -> bool:

@@ -19,6 +19,7 @@ from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, J
 from app.domain.market.offer import Market
 from app.domain.placement.decide import GangState, decide
 from app.domain.placement.decision import Abandon, Decision, MarketDecision
+from app.domain.placement.methods.offer_book import Quoted
 from app.domain.units.durations import format_duration
 from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.read_start_up import start_up_of
@@ -30,7 +31,6 @@ from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.placement.decision_log import NO_REASONS, Reasons
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
-from app.orchestration.placement.shortlist import Quoted
 from app.orchestration.transitions.apply_decision import apply_decision, claim_now
 from app.orchestration.transitions.gather_market import (
     deadline_view,
@@ -153,7 +153,7 @@ class WatchDeadlines:
             keep_progress(job, left, aggregate.now)
         look = self._every_seconds + self.period_seconds
         view = _doubted(aggregate, deadline_view(aggregate, counted, left, limits, look))
-        promise = promise_state(aggregate, view)
+        promise = promise_state(aggregate, view, limits)
         job.last_safe_at = promise.decision.last_safe_at
         _record_safety(aggregate, view, promise.decision)
         transition = market_transition(aggregate, view, limits, early=promise.early)

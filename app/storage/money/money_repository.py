@@ -184,17 +184,15 @@ class MoneyRepository:
         given = {"of_project": project_id, "this_budget": budget_id}
         return self._session.all(Budget, _LOCK_TWO, given, again=True)
 
-    def budgets_in_passing(
-        self, project_id: UUID, budget_id: UUID
-    ) -> tuple[list[Budget], list[Budget]]:
-        """The same without waiting, for who holds a job already; and those of them that are locked.
-
-        What another transaction has is to be read only.
-        """
+    def budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
+        """The same without a lock, to be read only."""
         given = {"of_project": project_id, "this_budget": budget_id}
-        standing = self._session.all(Budget, _READ_TWO, given)
-        locked = self._session.all(Budget, _LOCK_TWO_OR_SKIP, given, again=True)
-        return standing, locked
+        return self._session.all(Budget, _READ_TWO, given)
+
+    def lock_free_budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
+        """Those of the same that no other transaction has, locked without waiting."""
+        given = {"of_project": project_id, "this_budget": budget_id}
+        return self._session.all(Budget, _LOCK_TWO_OR_SKIP, given, again=True)
 
     def lock_reservations(self, project_id: UUID) -> list[Budget]:
         """Every budget of the project that has money reserved, its own first, locked in order."""

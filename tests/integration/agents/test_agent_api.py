@@ -16,7 +16,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.directives import agent_report_cache
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.gang.lose_instances import record_end
+from app.orchestration.transitions.lose_instances import record_end
 from app.storage.instances.contact_statements import AnsweredReport
 from app.storage.schema import tables
 from tests.support.api.agent_api import (

@@ -22,9 +22,9 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Offer
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import apply_phase, run_controller
-from app.orchestration.gang.lose_instances import record_end
 from app.orchestration.market.refresh_prices import RefreshPrices
 from app.orchestration.money.accrue_costs import DueBill
+from app.orchestration.transitions.lose_instances import record_end
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.price_source import PriceChange
 from app.storage.money.cost_read_models import CostReports

@@ -10,21 +10,40 @@ from app.domain.billing.budget import BudgetCheck
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
+from app.domain.market.offer import Offer
 from app.orchestration.frame.controller_frame import run_controller
-from app.orchestration.gang.reserve_budget import check_and_reserve, live_reserve
-from tests.support.stories.money_story import LIMITS, PRICE, MoneyStory, locked_budgets
+from app.orchestration.gang.reserve_budget import (
+    live_reserve,
+    read_headroom,
+    write_reservation,
+)
+from tests.support.stories.money_story import (
+    LIMITS,
+    ON_DEMAND_PRICE,
+    POOL,
+    PRICE,
+    START,
+    V100,
+    MoneyStory,
+    locked_budgets,
+)
 
 WINDOW = 60 + 90 + 15 + 30
 """Seconds: accrual period, drain with its grace, observation gap."""
 FIRST = 900
 A_SECOND = 1_000
+OFFER = Offer(POOL, V100, PRICE, ON_DEMAND_PRICE, "ec2", START, "trace")
 
 
 def claim(story: MoneyStory, job: Job, new: int = 1) -> BudgetCheck:
     with story.begin() as uow:
         budgets = locked_budgets(uow, job)
         live = uow.instances.of_job(job.id)
-        return check_and_reserve(uow, budgets, job.id, [PRICE] * new, live, LIMITS, uow.now)
+        headroom = read_headroom(uow, budgets, job.id, live, LIMITS, uow.now)
+        covered = headroom.bids_covered([OFFER], new) if new else headroom.nothing_more()
+        if covered.check.yes:
+            write_reservation(uow, budgets, job.id, covered.reserved_microusd)
+        return covered.check
 
 
 def reserve(story: MoneyStory, job: Job) -> int:

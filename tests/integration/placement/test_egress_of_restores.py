@@ -17,9 +17,9 @@ from app.domain.market.attachments import Attachments
 from app.domain.market.offer import Market, Pool
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.aggregate import open_job
-from app.orchestration.gang.fill_gang import offers_for
-from app.orchestration.gang.reserve_budget import reserve_for_bids
+from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.locate_buckets import LocateBuckets
+from app.orchestration.placement.read_offers import offers_for
 from app.ports.bucket_places import DEFAULT_BUCKET
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.storage.money.cost_read_models import CostReports
@@ -266,8 +266,8 @@ def test_a_budget_must_bear_what_a_restore_costs(story: Moving) -> None:
         quoted = [offer for offer, _ in uow.offers.of([NEAR, FAR])]
 
         def affordable(brought: Restore | None) -> list[Pool]:
-            given = (uow, budgets, job_id, quoted, 1, [], runtime.limits, story.time)
-            return [one.pool for one in reserve_for_bids(*given, restore=brought)[1]]
+            given = (uow, budgets, job_id, [], runtime.limits, story.time, brought)
+            return [one.pool for one in read_headroom(*given).bids_covered(quoted, 1).bids]
 
         assert affordable(None) == [NEAR, FAR]
         assert affordable(restore) == [NEAR]

@@ -20,7 +20,7 @@ from app.domain.throughput.same_work import work_digest
 from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.limits import Limits
-from app.orchestration.gang.fill_gang import offers_for
+from app.orchestration.placement.read_offers import offers_for
 from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from app.storage.schema import tables
 from tests.support.stories.market_choice_story import ESTIMATE, decisions, market_choice_story

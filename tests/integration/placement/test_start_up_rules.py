@@ -17,16 +17,17 @@ from sqlalchemy import Engine, update
 
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
+from app.domain.placement.methods.spot_return import may_return, spot_is_safe
 from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.fill_gang import offers_for
 from app.orchestration.gang.shrink_gang import hold_seconds
-from app.orchestration.placement.choose_gang_size import size_question
+from app.orchestration.placement.choose_gang_size import size_terms
 from app.orchestration.placement.decision_log import safe_until
-from app.orchestration.placement.spot_rules import may_return, spot_is_safe
+from app.orchestration.placement.read_offers import offers_for
+from app.orchestration.placement.spot_rules import return_terms, spot_room
 from app.orchestration.transitions.evaluate_moves import move_terms
 from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import BY_PERSON
@@ -145,12 +146,12 @@ def test_each_choice_of_machines_counts_with_the_start_up(
         assert found.job.deadline_at is not None
         first, *_ = offers_for(found, found.gang_need, 1, limits, anywhere=True)
         assert first.offer.pool == cheapest
-        assert size_question(found, found.gang_need, limits).restart_seconds == restart
+        assert size_terms(found, found.gang_need, limits).restart_seconds == restart
         assert hold_seconds(found, limits) == restart
         needs = 36_000.0 + limits.on_demand_acquire_seconds + 3 * restart
         for room, safe in ((-60.0, False), (60.0, True)):
             found.job.deadline_at = found.now + timedelta(seconds=needs + room)
-            assert spot_is_safe(found, limits, 36_000.0) is safe
+            assert spot_is_safe(spot_room(found, limits, 36_000.0)) is safe
 
 
 def test_a_start_that_lasts_is_known_to_last_before_it_has_ended(story: Story):
@@ -217,7 +218,9 @@ def test_a_return_needs_room_for_two_restarts_and_a_tenth_of_the_work_left(story
             assert last is not None
             assert found.job.deadline_at is not None
             found.job.deadline_at += found.now + timedelta(seconds=room) - last
-            assert may_return(found, limits, seconds) is may
+            terms, since = return_terms(limits), found.job.market_changed_at
+            left = spot_room(found, limits, seconds)
+            assert may_return(left, terms, since, fruitless=False) is may
 
 
 def test_a_return_that_saves_some_cents_is_none(story: Story):

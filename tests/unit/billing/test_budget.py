@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from uuid import UUID
 
 from app.domain.billing.budget import (
     LiveInstance,
@@ -21,8 +20,8 @@ PRICE = 3_600_000  # 1,000 micro-dollars a second
 
 
 def test_the_reserve_is_the_window_and_what_minimum_charges_still_miss() -> None:
-    old = LiveInstance(UUID(int=1), PRICE, billed_seconds=900)
-    young = LiveInstance(UUID(int=2), PRICE, billed_seconds=45)
+    old = LiveInstance(PRICE, billed_seconds=900)
+    young = LiveInstance(PRICE, billed_seconds=45)
     assert reserve_microusd([], WINDOW) == 0
     assert reserve_microusd([old], WINDOW) == 200_000
     assert reserve_microusd([young], WINDOW) == 215_000
@@ -30,10 +29,10 @@ def test_the_reserve_is_the_window_and_what_minimum_charges_still_miss() -> None
 
 
 def test_the_reserve_is_rounded_up_and_runs_at_the_bills_speed() -> None:
-    odd = LiveInstance(UUID(int=1), 1, billed_seconds=900)
+    odd = LiveInstance(1, billed_seconds=900)
     assert reserve_microusd([odd], WINDOW) == 1
     fast = ReserveWindow(60, 120, 20, billing_speed=Fraction(60))
-    assert reserve_microusd([LiveInstance(UUID(int=1), PRICE, 900)], fast) == 12_000_000
+    assert reserve_microusd([LiveInstance(PRICE, 900)], fast) == 12_000_000
 
 
 def test_the_first_quarter_of_an_hour_counts_every_machine() -> None:
@@ -71,7 +70,7 @@ def test_work_stops_when_spent_and_reserve_reach_the_cap() -> None:
 
 
 def test_stopping_when_ordered_keeps_the_overshoot_within_the_window() -> None:
-    machine = LiveInstance(UUID(int=1), PRICE, billed_seconds=900)
+    machine = LiveInstance(PRICE, billed_seconds=900)
     spent, cap = 0, 5_000_000
     reserve = reserve_microusd([machine], WINDOW)
     while not stop_ordered(spent_microusd=spent, reserve_microusd=reserve, budget_microusd=cap).yes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -28,11 +29,16 @@ from app.domain.placement.decision import (
     AcquireOnDemand,
     Complete,
     CutOver,
+    Fill,
     MarketDecision,
     MarketRule,
+    Replace,
     Transition,
 )
+from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.market_choice import Beginning, MarketState, choose_market
+from app.domain.placement.methods.fill_places import FormingState
+from app.domain.placement.methods.replace_lost import LackingState
 from app.domain.placement.migration import CurrentPlacement, MoveDecision, MoveTerms
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -81,9 +87,8 @@ def test_finished_work_comes_before_everything() -> None:
 
 def test_the_last_safe_moment_comes_before_a_transition_that_could_be_abandoned() -> None:
     late = promise(DeadlineAction.ACQUIRE_ON_DEMAND, early=False)
-    assert decide(GangState(promise=late, transition=LEAVING)) == AcquireOnDemand(
-        late.decision, at_last=True
-    )
+    acquire = AcquireOnDemand(late.decision)
+    assert decide(GangState(promise=late, transition=LEAVING)) == acquire
 
 
 def test_before_it_a_departure_without_machines_is_abandoned_and_a_whole_one_goes_on() -> None:
@@ -91,9 +96,7 @@ def test_before_it_a_departure_without_machines_is_abandoned_and_a_whole_one_goe
     abandoned = Abandon(Transition.LEAVE_SPOT, AbandonReason.NOT_STARTED)
     assert decide(GangState(promise=early, transition=LEAVING)) == abandoned
     whole = RunningTransition(Transition.LEAVE_SPOT, wanted=2, coming=2, here=1, least=2)
-    assert decide(GangState(promise=early, transition=whole)) == AcquireOnDemand(
-        early.decision, at_last=False
-    )
+    assert decide(GangState(promise=early, transition=whole)) == AcquireOnDemand(early.decision)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +114,18 @@ def test_costs_are_weighed_only_while_the_deadline_is_safe(
     assert not isinstance(decide(state), MarketDecision)
     safe = promise(DeadlineAction.SPOT, early=True)
     assert isinstance(decide(GangState(promise=safe, market=market())), MarketDecision)
+
+
+def test_lost_machines_are_replaced_before_costs_are_weighed() -> None:
+    gang, end = GangNeed(Market.SPOT, 2), Abandon(Transition.MOVE, AbandonReason.INCOMPLETE)
+    lacking = LackingState(gang, survivors=1, move=end)
+    assert decide(GangState(lacking=lacking, market=market(), move=MOVE)) == Replace(gang, end)
+
+
+def test_open_places_get_machines_at_hand_first() -> None:
+    idle = tuple(UUID(int=number) for number in range(3))
+    forming = FormingState(node_count=2, least=2, members=1, idle=idle)
+    assert decide(GangState(forming=forming, move=MOVE)) == Fill(idle[:1], 2)
 
 
 def test_what_is_not_due_says_nothing() -> None:

@@ -1,8 +1,8 @@
 """What the loss of a machine means: for the attempt it is in, and for the place it leaves.
 
-Lives here: a notice, an end seen by the cloud, an instance that never came. Not here: who may
-declare a machine lost (`reconcile_instances`, `watch_contacts`), or who takes its place
-(`fill_gang`).
+Lives here: a notice, an end seen by the cloud, an instance that never came; and the decision who
+takes its place, in the same transaction. Not here: who may declare a machine lost
+(`reconcile_instances`, `watch_contacts`), or the methods of that decision (`placement.methods`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance
 from app.domain.lifecycle.instance import EndedBy, InstanceEvent, InstanceState
 from app.domain.lifecycle.retry_policy import pool_cool_down_seconds
 from app.domain.market.offer import Market
+from app.domain.placement.decide import GangState, decide
 from app.domain.units.durations import measured_duration
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.silence import GivenUpBy
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling, order_drain
 from app.orchestration.gang.assign_instances import end_assignments
-from app.orchestration.gang.fill_gang import candidates, fill_gang, request_replacements
 from app.orchestration.gang.release_order import mark_for_termination, order_release
+from app.orchestration.placement.read_offers import candidates
+from app.orchestration.transitions.apply_decision import apply_decision
+from app.orchestration.transitions.gather_gang import forming_state, lacking_state
 
 ACCRUE_CONTROLLER = "accrue_costs"
 # The last moments before the cloud's deadline are not promised to anyone.
@@ -68,7 +71,7 @@ def record_interruption(
     until = deadline - timedelta(seconds=DEADLINE_MARGIN_SECONDS)
     text = f"Node {member.node_rank} is being interrupted: every rank saves after its current step."
     order_drain(aggregate, DrainCause.INTERRUPTION, max(until, aggregate.now), text, limits)
-    request_replacements(aggregate, aggregate.gang_need, limits)
+    _replace(aggregate, limits)
 
 
 def record_end(
@@ -123,8 +126,8 @@ def record_stopping(
 def record_never_came(aggregate: JobAggregate, instance: Instance, message: str) -> None:
     """The launch of this instance was refused: its row has ended, its place is open again.
 
-    The caller fills the places that a launch leaves open together (`fill_gang`): one by one they
-    could end up in different zones.
+    The caller fills the places that a launch leaves open together (`fill_open_places`): one by one
+    they could end up in different zones.
     """
     member, attempt = aggregate.member_of(instance.id), aggregate.attempt
     if member is not None and attempt is not None:
@@ -178,7 +181,7 @@ def _leave_attempt(
         text = f"The machine of node {member.node_rank} is gone."
         enter_settling(aggregate, AttemptEvent.MEMBER_GONE, text, limits)
         if not expected and not _is_evaluated_anew(aggregate):
-            request_replacements(aggregate, aggregate.gang_need, limits)
+            _replace(aggregate, limits)
     else:
         advance_attempt(aggregate, limits)
 
@@ -201,7 +204,19 @@ def _member_missing(
     if attempt is None:
         return
     _open_place(aggregate, attempt, member, why)
-    fill_gang(aggregate, limits)
+    fill_open_places(aggregate, limits)
+
+
+def fill_open_places(aggregate: JobAggregate, limits: Limits) -> None:
+    """Give every open place of a forming gang an instance: one at hand, or one more launch."""
+    state = GangState(forming=forming_state(aggregate, limits))
+    apply_decision(aggregate, decide(state), limits)
+
+
+def _replace(aggregate: JobAggregate, limits: Limits) -> None:
+    """Request what the next attempt will lack, before the present one has ended."""
+    state = GangState(lacking=lacking_state(aggregate, aggregate.gang_need, limits))
+    apply_decision(aggregate, decide(state), limits)
 
 
 def _open_place(aggregate: JobAggregate, attempt: Attempt, member: AttemptMember, why: str) -> None:

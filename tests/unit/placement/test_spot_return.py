@@ -8,10 +8,11 @@ import pytest
 
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
+from app.domain.placement.methods.spot_return import OnDemandStay, return_repays
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.spot_rules import OnDemandStay, return_repays
+from app.orchestration.placement.spot_rules import return_terms
 
-LIMITS = Limits(boot_p95_seconds=300.0, drain_seconds=60.0)
+TERMS = return_terms(Limits(boot_p95_seconds=300.0, drain_seconds=60.0))
 
 
 @pytest.mark.parametrize(
@@ -31,4 +32,4 @@ def test_a_return_is_worth_it_for_a_tenth_and_ten_cents(
 ) -> None:
     stay = OnDemandStay(on_demand_usd=1.5, gang=2, work_seconds=hours * 3_600, trains=trains)
     choice = LiveChoice(PlacementAction.SPOT, None, math.inf, spot_usd / 2, math.inf, (), ())
-    assert return_repays(choice, stay, LIMITS) is repays
+    assert return_repays(choice, stay, TERMS) is repays

@@ -1,0 +1,120 @@
+"""What the budgets of a job cover beside the machines that it has: read once, asked many times.
+
+Lives here: which bids they cover, and whether they cover two gangs for a while. Not here: the
+arithmetic of one budget (`budget`), or reading and writing its row (`reserve_budget`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from app.domain.billing.budget import (
+    FIRST_STRETCH_SECONDS,
+    SECONDS_PER_HOUR,
+    BudgetCheck,
+    LiveInstance,
+    ReserveWindow,
+    claim_allowed,
+    first_segment_microusd,
+    name_budget,
+    reserve_microusd,
+)
+from app.domain.billing.egress import Restore, restore_microusd
+from app.domain.market.offer import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """One budget that pays for the job. reserved_by_others: what other jobs hold of it."""
+
+    of_project: bool
+    cap_microusd: int | None
+    spent_microusd: int
+    reserved_by_others: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredBids:
+    """The bids that a launch may be made with; none: check says which budget is short.
+
+    reserved_microusd: what is then held for the job, its live machines included: of the launch the
+    first 15 billed minutes in the dearest pool.
+    """
+
+    check: BudgetCheck
+    bids: tuple[Offer, ...] = ()
+    reserved_microusd: int = 0
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """held_microusd: what the job's live machines can still cost.
+
+    window: for how long a machine may cost money after a look. restore: what each new machine
+    brings first, at the price of its pool.
+    """
+
+    lines: tuple[BudgetLine, ...]
+    held_microusd: int
+    window: ReserveWindow
+    restore: Restore | None = None
+
+    def nothing_more(self) -> CoveredBids:
+        """Whether every budget covers the live machines alone."""
+        return CoveredBids(self._covers(self.held_microusd, 0), (), self.held_microusd)
+
+    def bids_covered(self, bids: Sequence[Offer], count: int) -> CoveredBids:
+        """Which of the bids may a launch of `count` machines be made with?
+
+        A launch may end in any of its pools, so the money is held for the dearest one. Pools that
+        the budgets do not cover are left out; when they cover none, the sentence is the cheapest
+        one's.
+        """
+        check = BudgetCheck(False, "No pool is offered.")
+        speed = max((bid.billing_speed for bid in bids), default=1)
+        for price in sorted({self._price(bid) for bid in bids}, reverse=True):
+            first = first_segment_microusd([price] * count)
+            check = self._covers(self.held_microusd, first, speed)
+            if check.yes:
+                covered = tuple(bid for bid in bids if self._price(bid) <= price)
+                return CoveredBids(check, covered, self.held_microusd + first)
+        return CoveredBids(check)
+
+    def covers_both(self, coming: Iterable[Offer] = ()) -> bool:
+        """Whether every budget covers twice what is held for these machines, and for those to come.
+
+        While it does, some of them can be given back without the job coming to its cap: what all of
+        them cost until those are gone is the one window, the other holds for those that stay.
+        coming: an offer for each machine that would be requested.
+        """
+        held = self.held_microusd
+        for offer in coming:
+            window = replace(self.window, billing_speed=Fraction(offer.billing_speed))
+            machine = LiveInstance(offer.cost_microusd_per_hour, billed_seconds=0)
+            held += reserve_microusd([machine], window)
+        return self._covers(2 * held, 0).yes
+
+    def _covers(
+        self, held_microusd: int, first_microusd: int, billing_speed: int = 1
+    ) -> BudgetCheck:
+        check = BudgetCheck(True, "No budget is set.")
+        for line in self.lines:
+            said = claim_allowed(
+                spent_microusd=line.spent_microusd,
+                reserve_microusd=line.reserved_by_others + held_microusd,
+                first_microusd=first_microusd,
+                budget_microusd=line.cap_microusd,
+                billing_speed=billing_speed,
+            )
+            if not said.yes:
+                return BudgetCheck(False, name_budget(said.sentence, of_project=line.of_project))
+            if line.cap_microusd is not None:
+                check = BudgetCheck(True, name_budget(said.sentence, of_project=line.of_project))
+        return check
+
+    def _price(self, bid: Offer) -> int:
+        """Per hour; the restore falls into its first 15 minutes as a whole."""
+        once = restore_microusd(self.restore, bid.pool)
+        return bid.cost_microusd_per_hour + once * SECONDS_PER_HOUR // FIRST_STRETCH_SECONDS
