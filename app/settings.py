@@ -113,9 +113,8 @@ class Settings(
         default="http://127.0.0.1:8400",
         description="Address of the api for the command line",
     )
-    api_key: SecretStr | None = Field(
-        default=None, description="Key with which the command line signs in"
-    )
+    api_key: SecretStr | None = Field(default=None, description="Key of the command line")
+    project: str | None = Field(default=None, description="Project the command line works in")
     host: str = Field(default="127.0.0.1", description="Address the api listens on")
     port: int = Field(
         default=8400, ge=0, le=65535, description="Port of the api; 0 picks a free one"

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
+from app.api.access import keys, projects
 from app.api.agents import agents, package_routes
 from app.api.agents.grant_cache import StorageGrants
 from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
@@ -64,6 +65,8 @@ _ROUTERS = (
     instances,
     workdirs,
     health_routes,
+    keys,
+    projects,
     sweeps,
     package_routes,
 )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import typer
 
+from app.cli.access.key_commands import key
+from app.cli.access.project_commands import project
 from app.cli.client.login import login
 from app.cli.fleet.cost_commands import cost
 from app.cli.fleet.destroy import destroy
@@ -33,5 +35,7 @@ def add_api_commands(program: typer.Typer) -> None:
         program.command(command.__name__)(command)
     program.add_typer(instances, name="instances")
     program.add_typer(cost, name="cost")
+    program.add_typer(project, name="project")
+    program.add_typer(key, name="key")
     for command in (sweep, destroy):
         program.command(command.__name__)(command)

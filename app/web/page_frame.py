@@ -28,20 +28,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from app.domain.access.may import AccessDecision, Resource, may
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
+from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import JobSpec
-from app.domain.units.errors import CommandRefused, DomainError, InvalidValue, NotFound
+from app.domain.units.errors import CommandRefused, DomainError, Forbidden, InvalidValue, NotFound
 from app.domain.units.percent import saved_size
 from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
+from app.storage.access.web_sessions import WebSessions
 from app.storage.jobs.job_submission import Submitted
 from app.storage.money.cost_read_models import CostReports
-from app.storage.reports.job_facts import KeyOwner
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
-from app.storage.reports.web_sessions import WebSessions
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.web import formats
 from app.web.sentence_markup import with_code, without_code
@@ -86,11 +89,11 @@ class SpecForms(Protocol):
         """The spec that a YAML text writes."""
         ...
 
-    def check(self, owner: KeyOwner, spec: JobSpec) -> None:
+    def check(self, owner: Principal, spec: JobSpec) -> None:
         """Whether this deployment would take it now; stores nothing."""
         ...
 
-    def submit(self, owner: KeyOwner, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
+    def submit(self, owner: Principal, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
         """Store the job; the same key again finds the job that it has made."""
         ...
 
@@ -153,6 +156,21 @@ def job_id_of(request: Request, visitor: Visitor, job: str) -> UUID:
     """The visitor's job of that id or name; raises NotFound."""
     assert visitor.owner is not None
     return parts_of(request).jobs.job_id(visitor.owner.project_id, job)
+
+
+def may_command(visitor: Visitor, job: Job | None = None) -> bool:
+    """Whether a page offers to cancel, pause and resume the job: some job where none is given."""
+    assert visitor.owner is not None
+    mine = visitor.owner.key_id if job is None else job.owner_key_id
+    resource = Resource(visitor.owner.project_id if job is None else job.project_id, mine)
+    return may(visitor.owner, Action.COMMAND_JOB, resource) is AccessDecision.ALLOWED
+
+
+def may_submit(visitor: Visitor) -> bool:
+    """Whether a page offers to submit a job."""
+    assert visitor.owner is not None
+    resource = Resource(visitor.owner.project_id)
+    return may(visitor.owner, Action.SUBMIT, resource) is AccessDecision.ALLOWED
 
 
 def check_form(request: Request, visitor: Visitor | None, token: str) -> None:
@@ -239,6 +257,8 @@ def _told(request: Request, error: Exception) -> tuple[int, str]:
             return 422, "The form is incomplete. Go back and try again."
         case NotFound():
             return 404, error.message
+        case Forbidden():
+            return 403, error.message
         case CommandRefused():
             return 409, error.message
         case DomainError():
@@ -285,6 +305,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["ways_note"] = WAYS_NOTE
+    environment.globals["may_command"] = may_command
+    environment.globals["may_submit"] = may_submit
     environment.filters.update(
         usd=formats.usd,
         usd_exact=formats.usd_exact,

@@ -17,18 +17,18 @@ from itsdangerous import BadData, URLSafeTimedSerializer
 from starlette.requests import Request
 from starlette.responses import Response
 
+from app.domain.access.key_rules import is_key
+from app.domain.access.principal import Principal
 from app.domain.deployment.credentials import derive, digest
-from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.events import Actor
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.storage.reports.job_facts import KeyOwner
+from app.storage.access.web_sessions import WebSessions
 from app.storage.reports.page_read_models import PageReports
-from app.storage.reports.web_sessions import WebSessions
 
 COOKIE: Final = "lowtide_session"
 SESSION_SECONDS: Final = 7 * 24 * 3600
 HOME: Final = "/jobs"
-_KEY = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
 _SAFE_PATH = re.compile(r"/(?![/\\])[A-Za-z0-9_.~!$&'()*+,;=:@%/?-]{0,500}", re.ASCII)
 
 
@@ -40,7 +40,7 @@ class Visitor:
     """
 
     nonce: str
-    owner: KeyOwner | None = None
+    owner: Principal | None = None
     session: str | None = None
 
     @property
@@ -48,7 +48,7 @@ class Visitor:
         """How a signed-in visitor is named in histories; ValueError for another."""
         if self.owner is None:
             raise ValueError("nobody has signed in")
-        return Actor(ActorKind.PERSON, self.owner.key_name)
+        return self.owner.actor
 
 
 class Sessions:
@@ -73,19 +73,19 @@ class Sessions:
             return Visitor(nonce)
         return Visitor(nonce, self._kept.owner(digest(session), self._clock.now()), session)
 
-    def begin(self, owner: KeyOwner) -> Visitor:
-        """A new session under a new nonce, good for a week, however it is used."""
+    def begin(self, key: str) -> Visitor | None:
+        """A new session of an API key under a new nonce, good for a week, however it is used.
+
+        None for a text that is no key, and for a key that is not good any more: a rotated key's
+        former secret serves programs until they have the new one, and opens no page.
+        """
+        written = key.strip()
+        if not is_key(written):
+            return None
         session, now = self._entropy.new_token(), self._clock.now()
         expires_at = now + timedelta(seconds=SESSION_SECONDS)
-        self._kept.begin(digest(session), owner.key_id, now, expires_at)
-        return Visitor(self._entropy.new_token(), owner, session)
-
-    def owner_of_key(self, key: str) -> KeyOwner | None:
-        """Whose API key this is; None for a text that is no key, unknown or revoked."""
-        written = key.strip()
-        if _KEY.fullmatch(written) is None:
-            return None
-        return self._reports.key_owner(digest(written))
+        owner = self._kept.begin(digest(session), digest(written), now, expires_at)
+        return None if owner is None else Visitor(self._entropy.new_token(), owner, session)
 
     def keep(self, request: Request, response: Response, visitor: Visitor) -> None:
         """Set the cookie."""

@@ -16,7 +16,8 @@ from app.web.session import Visitor, local_path
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 _WRONG_KEY = (
-    "This key is unknown or has been revoked. A key begins with lt_ and is 46 characters long."
+    "This key is unknown, has expired or has been revoked. A key begins with lt_ and is 46 "
+    "characters long."
 )
 
 
@@ -41,12 +42,12 @@ def sign_in(
     parts = parts_of(request)
     visitor = parts.sessions.visitor(request)
     check_form(request, visitor, form_token)
-    owner = parts.sessions.owner_of_key(key)
-    if owner is None:
+    begun = parts.sessions.begin(key)
+    if begun is None:
         return _form(request, visitor, local_path(next), _WRONG_KEY, 401)
     parts.sessions.end(visitor)  # one that is left behind would only end by its time
     response = redirect(local_path(next))
-    parts.sessions.keep(request, response, parts.sessions.begin(owner))
+    parts.sessions.keep(request, response, begun)
     return response
 
 

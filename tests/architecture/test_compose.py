@@ -20,7 +20,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 LOWTIDE = ("migrate", "api", "worker", "beat")
 # What the command line of a person reads, not the programs.
-CLIENT_SETTINGS = {"server_url", "api_key"}
+CLIENT_SETTINGS = {"server_url", "api_key", "project"}
 Prepare = Callable[..., subprocess.CompletedProcess[str]]
 _DEFAULT = re.compile(r"\$\{[A-Z_]+:-([^}]*)\}")
 

@@ -53,6 +53,8 @@ KEPT = {
     "child_pid": "tests see by it that the parser's process was replaced",
     "local_disks": "a fact of the image that the shell code of its boot script rests on",
     "vendor": "says of a shipped figure whose it is",
+    "created_by": "in the answer of GET /keys, which is made of all columns of its rows",
+    "revoked_by": "as created_by",
     "project_budget": "in the answer of GET /jobs/{job}/cost, which is made of all its fields",
     "useful_seconds": "as project_budget",
     "placement_scored_at": "in the answer of GET /offers, which is made of all columns of its rows",

@@ -35,7 +35,9 @@ def test_a_visitor_signs_in_and_lands_where_he_wanted_to_go(look: Visit, site: S
 @pytest.mark.parametrize("key", [UNKNOWN_KEY, "open sesame", "lt_ä"])
 def test_a_wrong_key_is_refused_in_a_sentence(look: Visit, key: str):
     look.sign_in(key)
-    expect(look.page.get_by_role("alert")).to_contain_text("unknown or has been revoked")
+    expect(look.page.get_by_role("alert")).to_contain_text(
+        "unknown, has expired or has been revoked"
+    )
     look.go("/jobs")
     expect(look.page).to_have_url(re.compile("/sign-in"))
 

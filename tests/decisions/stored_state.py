@@ -37,6 +37,7 @@ TABLES = tuple(name for name in KEYS if name not in LEFT_OUT)
 # Columns that say nothing to a decision, change all the time, and may be left empty.
 _COLUMNS_LEFT_OUT: Mapping[str, frozenset[str]] = {
     "deployment": frozenset({"listening_at", "hearing_since_at", "sweep_asked_at"}),
+    "jobs": frozenset({"owner_key_id"}),
 }
 # What a column holds instead: the reading of the newest decision goes by its outline.
 _COLUMNS_EMPTIED: Mapping[str, frozenset[str]] = {

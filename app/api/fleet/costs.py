@@ -22,8 +22,10 @@ from starlette.responses import Response
 
 from app.api.fleet.cost_shapes import JobCostShape, PeriodCostsShape, VerificationShape
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Reader
 from app.api.serving.json_answers import as_json
+from app.domain.access.may import DEPLOYMENT, AccessDecision, may
+from app.domain.access.roles import Action
 from app.domain.billing.books_check import BooksCheck
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.money import MICROUSD_PER_USD
@@ -52,7 +54,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 @router.get("/jobs/{job}/cost", response_model=None, responses={200: {"model": JobCostShape}})
 def job_cost(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     reconcile: Annotated[bool, Query(description="Compare with the local cloud's bill")] = False,
 ) -> Response:
@@ -74,7 +76,7 @@ def job_cost(
 )
 def costs(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     from_day: Annotated[
         date | None, Query(alias="from", description="First UTC day; default 30 days back")
     ] = None,
@@ -111,20 +113,22 @@ def costs(
 @router.get("/costs/verify", response_model=None, responses={200: {"model": VerificationShape}})
 def verify(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: Annotated[str | None, Query(max_length=63, description="Only this job")] = None,
 ) -> Response:
     """Recompute every bill from raw facts and prices and compare: `closed` when all agree.
 
-    Of one job, else of the key's project, and with an admin key of the whole deployment. The local
-    cloud's machines are compared with its own bill too.
+    Of one job, else of the key's project, and with the key of an admin or auditor of the whole
+    deployment, unless the request names a project. The local cloud's machines are compared with
+    its own bill too.
     """
     parts = parts_of(request)
     job_id = None if job is None else parts.reports.job_id(caller.project_id, job)
+    sees_all = may(caller, Action.READ_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
     found = parts.costs.verify(
         _invoices(parts),
         job_id=job_id,
-        project_id=None if caller.is_admin else caller.project_id,
+        project_id=None if sees_all and not caller.home else caller.project_id,
     )
     verified_at = parts.runtime.clock.now()
     return as_json({"verified_at": verified_at, **vars(found), "closed": found.closed})

@@ -21,9 +21,11 @@ from app.api.fleet.machine_shapes import (
 )
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Commander, Reader
 from app.api.serving.json_answers import JSON, as_json, page
 from app.api.serving.offers_page import placed
+from app.domain.access.may import Resource, require
+from app.domain.access.roles import Action
 from app.domain.market.offer import Pool
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 
@@ -45,7 +47,7 @@ class InterruptBody(BaseModel):
 @router.get("/instances", response_model=None, responses={200: {"model": InstancePage}})
 def instances(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: Annotated[str | None, Query(max_length=63, description="Only this job's")] = None,
     live: Annotated[bool, Query(description="false: also machines that have ended")] = True,
     limit: Annotated[int, Query(ge=1, le=_INSTANCES_MAX)] = 200,
@@ -64,29 +66,30 @@ def instances(
     dependencies=[Depends(json_only)],
 )
 def interrupt(
-    request: Request, caller: SignedIn, instance_id: UUID, body: Annotated[InterruptBody, Body()]
+    request: Request, caller: Commander, instance_id: UUID, body: Annotated[InterruptBody, Body()]
 ) -> Response:
     """Let the local cloud take a spot machine, as a real one would; 409 for any other cloud."""
     parts = parts_of(request)
-    provider, machine_id = parts.reports.instance_address(caller.project_id, instance_id)
-    if provider != "local" or parts.local_cloud is None:
+    machine = parts.reports.instance_address(caller.project_id, instance_id)
+    require(caller, Action.COMMAND_JOB, Resource(machine.project_id, machine.owner_key_id))
+    if machine.provider != "local" or parts.local_cloud is None:
         raise CommandRefused(
             f"Only machines of the local cloud can be interrupted on demand; this one is at "
-            f"{provider}, which cannot be told to interrupt one."
+            f"{machine.provider}, which cannot be told to interrupt one."
         )
-    if machine_id is None:
+    if machine.provider_instance_id is None:
         raise CommandRefused("The cloud has not started this machine yet; try again in a moment.")
     if "notice_seconds" in body.model_fields_set:
-        ends_at = parts.local_cloud.interrupt(machine_id, body.notice_seconds)
+        ends_at = parts.local_cloud.interrupt(machine.provider_instance_id, body.notice_seconds)
     else:
-        ends_at = parts.local_cloud.interrupt_as_usual(machine_id)
+        ends_at = parts.local_cloud.interrupt_as_usual(machine.provider_instance_id)
     return as_json({"id": instance_id, "ends_at": ends_at})
 
 
 @router.get("/offers", response_model=None, responses={200: {"model": OfferPage}})
 def offers(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     gpu: Annotated[str | None, Query(max_length=40, description="Name of a GPU")] = None,
 ) -> Response:
     """What can be rented at which price now, cheapest first.
@@ -100,7 +103,7 @@ def offers(
 @router.get("/offers/history", response_model=None, responses={200: {"model": PriceHistoryPage}})
 def price_history(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     pool: Annotated[str | None, Query(max_length=200, description="Key of a pool")] = None,
     gpu: Annotated[str | None, Query(max_length=40, description="Name of a GPU")] = None,
     days: Annotated[int, Query(ge=1, le=90, description="How far back")] = 30,

@@ -1,4 +1,4 @@
-"""Machines that nobody knows, and the end of everything: for keys of the deployment's admin.
+"""Machines that nobody knows, and the end of everything: for keys of the deployment's admins.
 
 The api asks no cloud: it writes down what a person wants, and the worker's sweep carries it out.
 Not here: the sweep (`app.orchestration.deployment.sweep_deployment`).
@@ -21,7 +21,7 @@ from app.api.fleet.sweep_shapes import (
 )
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import DeploymentAdmin, DeploymentReader
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import fields_of
 from app.domain.lifecycle.entities import Instance
@@ -36,16 +36,6 @@ router = APIRouter(prefix="/api/v1", tags=["deployment"])
 
 _MACHINES_MAX: Final = 1_000
 _EVENTS_MAX: Final = 20
-
-
-async def _admin(caller: SignedIn) -> Caller:
-    """The caller; 403 unless its key is the admin's."""
-    if not caller.is_admin:
-        raise HTTPException(403, "This concerns the whole deployment: use an admin key.")
-    return caller
-
-
-Admin = Annotated[Caller, Depends(_admin)]
 
 
 class SweepBody(BaseModel):
@@ -63,7 +53,7 @@ class DestroyBody(BaseModel):
 
 
 @router.get("/sweep", response_model=None, responses={200: {"model": SweepShape}})
-def show_sweep(request: Request, caller: Admin) -> Response:
+def show_sweep(request: Request, caller: DeploymentReader) -> Response:
     """The last list of every region, every machine with a row, and what happened lately."""
     with parts_of(request).runtime.begin() as uow:
         return as_json(_document(uow))
@@ -76,7 +66,7 @@ def show_sweep(request: Request, caller: Admin) -> Response:
     dependencies=[Depends(json_only)],
 )
 def sweep(
-    request: Request, caller: Admin, body: Annotated[SweepBody | None, Body()] = None
+    request: Request, caller: DeploymentAdmin, body: Annotated[SweepBody | None, Body()] = None
 ) -> Response:
     """Have every region listed now; with `confirm`, give back what was kept and no job needs."""
     runtime = parts_of(request).runtime
@@ -95,7 +85,9 @@ def sweep(
     responses={202: {"model": SweepShape, "description": "It is ordered"}},
     dependencies=[Depends(json_only)],
 )
-def destroy(request: Request, caller: Admin, body: Annotated[DestroyBody, Body()]) -> Response:
+def destroy(
+    request: Request, caller: DeploymentAdmin, body: Annotated[DestroyBody, Body()]
+) -> Response:
     """Cancel every job and end every machine of this deployment, known to a row or not."""
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:

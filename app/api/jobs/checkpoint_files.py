@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Reader
 from app.orchestration.checkpoints.read_checkpoints import (
     PIECE_BYTES_MAX,
     read_manifest,
@@ -33,7 +33,7 @@ class FileAnswer(Response):
 
 @router.get("/{fence}/{step}")
 def checkpoint(
-    request: Request, caller: SignedIn, job: str, fence: Fence, step: Step
+    request: Request, caller: Reader, job: str, fence: Fence, step: Step
 ) -> dict[str, Any]:
     """One checkpoint with its files; `chunk_sha256` are of consecutive `chunk_bytes` each.
 
@@ -67,7 +67,7 @@ def checkpoint(
 @router.get("/{fence}/{step}/files/{name:path}", response_class=FileAnswer)
 def checkpoint_file(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     fence: Fence,
     step: Step,

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from app.api.jobs.estimate_shapes import CalibrationShape, EstimateShape, PoolForecastShape
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Reader
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_spec
@@ -37,7 +37,7 @@ _JOBS_MAX = 1_000
 @router.post("/estimates", response_model=None, responses={200: {"model": EstimateShape}})
 async def estimate(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     seed: Annotated[
         int,
         Query(
@@ -56,8 +56,9 @@ async def estimate(
     bundled trainer's formula, where model, data and length tell it. `work_source` says which; how
     fast it goes in each pool is measured where the project ran the same work (`speed_source`).
     """
-    spec = await read_spec(request)
-    runtime = parts_of(request).runtime
+    spec, parts = await read_spec(request), parts_of(request)
+    caller = await parts.keys.in_project_of(caller, spec)
+    runtime = parts.runtime
     ask = partial(estimate_known_work, accept_risk=accept_risk)
     found, source = await to_thread.run_sync(ask, runtime, caller.project_id, spec, seed)
     risk = risk_of(spec, found)
@@ -69,7 +70,7 @@ async def estimate(
 )
 def estimate_accuracy(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     limit: Annotated[int, Query(ge=1, le=_JOBS_MAX, description="Newest jobs only")] = 200,
 ) -> Response:
     """How well the project's estimates were borne out: shares under P90, and each job's pair."""

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from app.api.jobs.explanation_shapes import Explanation
 from app.api.jobs.job_document import job_document
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Reader
 from app.api.serving.json_answers import as_json
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
@@ -42,7 +42,7 @@ _HEAD: Final = ("id", "name", "state", "why", "node_count", "market_mode", "dead
 @router.get("/explanation", response_model=None, responses={200: {"model": Explanation}})
 def explanation(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     limit: Annotated[int, Query(ge=1, le=_DECISIONS_MAX, description="Newest decisions")] = 10,
 ) -> Response:

@@ -19,9 +19,10 @@ from starlette.responses import Response
 from app.api.jobs.job_command_routes import json_only
 from app.api.jobs.job_filters import Since, cursor_of, read_cursor, read_states
 from app.api.serving.api_parts import parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import Commander
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
+from app.domain.access.principal import Principal
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
 from app.domain.units.errors import InvalidValue
@@ -85,7 +86,9 @@ class BatchAnswer(Shape):
 
 
 @router.post("/batch", response_model=None, responses={200: {"model": BatchAnswer}})
-async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, Body()]) -> Response:
+async def batch(
+    request: Request, caller: Commander, body: Annotated[BatchBody, Body()]
+) -> Response:
     """Cancel, pause or resume many jobs, at most 500 a request, 50 in one transaction each.
 
     The same request again changes nothing: jobs that are where the command brings them, or on
@@ -113,9 +116,7 @@ async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, B
         known = await to_thread.run_sync(parts.reports.named, caller.project_id, written)
         names = dict(known.values())
         asked = [(one, known[one][0] if one in known else None) for one in written]
-    order = partial(
-        command_many, parts.runtime, list(names), caller.actor, body.action, at_once=body.now
-    )
+    order = partial(command_many, parts.runtime, list(names), caller, body.action, at_once=body.now)
     done = await to_thread.run_sync(order)
     items = [_item(named, job_id, names, done) for named, job_id in asked]
     counts = Counter(item["outcome"] for item in items)
@@ -124,7 +125,7 @@ async def batch(request: Request, caller: SignedIn, body: Annotated[BatchBody, B
     )
 
 
-def _wanted(caller: Caller, body: BatchBody) -> JobFilter:
+def _wanted(caller: Principal, body: BatchBody) -> JobFilter:
     """The filter, with one job more than a request takes: it tells whether there is a next part."""
     written, cursor = body.filter or BatchFilter(), body.cursor
     meant = tuple(sorted(COMMANDED_STATES[body.action]))

@@ -15,8 +15,11 @@ from starlette.responses import Response
 from app.api.jobs.job_document import job_document
 from app.api.jobs.job_shapes import JobDetail
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import Commander
 from app.api.serving.json_answers import as_json
+from app.domain.access.may import Resource, require
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.lifecycle.job_command import JobCommand
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.money import MICROUSD_PER_USD, parse_usd
@@ -57,7 +60,7 @@ class ResumeBody(BaseModel):
 @router.post("/{job}/cancel", response_model=None, responses={200: {"model": JobDetail}})
 def cancel(
     request: Request,
-    caller: SignedIn,
+    caller: Commander,
     job: str,
     body: Annotated[CancelBody | None, Body()] = None,
 ) -> Response:
@@ -75,7 +78,7 @@ def cancel(
 
 
 @router.post("/{job}/pause", response_model=None, responses={200: {"model": JobDetail}})
-def pause(request: Request, caller: SignedIn, job: str) -> Response:
+def pause(request: Request, caller: Commander, job: str) -> Response:
     """Save, give the machines back and wait for `resume`."""
     parts = parts_of(request)
 
@@ -89,7 +92,7 @@ def pause(request: Request, caller: SignedIn, job: str) -> Response:
 @router.post("/{job}/resume", response_model=None, responses={200: {"model": JobDetail}})
 def resume_job(
     request: Request,
-    caller: SignedIn,
+    caller: Commander,
     job: str,
     body: Annotated[ResumeBody | None, Body()] = None,
 ) -> Response:
@@ -99,7 +102,7 @@ def resume_job(
 
 
 def _command(
-    parts: ApiParts, caller: Caller, job: str, order: Callable[[JobAggregate], None]
+    parts: ApiParts, caller: Principal, job: str, order: Callable[[JobAggregate], None]
 ) -> Response:
     runtime = parts.runtime
     job_id = parts.reports.job_id(caller.project_id, job)
@@ -111,6 +114,7 @@ def _command(
         with open_job(uow, runtime.entropy, job_id, caller.actor) as aggregate:
             if aggregate is None:
                 raise NotFound(f"There is no job {job[:80]!r} in this project.")
+            require(caller, Action.COMMAND_JOB, Resource.of_job(aggregate.job))
             order(aggregate)
         uow.notify_after_commit(*_CONTROLLERS)
     return as_json(job_document(parts.reports.job(job_id), runtime.clock.now()))

@@ -20,8 +20,9 @@ from app.api.jobs.history_shapes import (
     PointPage,
 )
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import Reader
 from app.api.serving.json_answers import page
+from app.domain.access.principal import Principal
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.wording.attempt_words import stream_ordinal
@@ -41,12 +42,12 @@ _LOG_BYTES_MAX: Final = 1 << 20
 _LOG_CHUNKS_MAX: Final = 64
 
 
-def _job_id(parts: ApiParts, caller: Caller, job: str) -> UUID:
+def _job_id(parts: ApiParts, caller: Principal, job: str) -> UUID:
     return parts.reports.job_id(caller.project_id, job)
 
 
 @router.get("/attempts", response_model=None, responses={200: {"model": AttemptPage}})
-def attempts(request: Request, caller: SignedIn, job: str) -> Response:
+def attempts(request: Request, caller: Reader, job: str) -> Response:
     """Every attempt by its fence, with its machines by rank and why it ended.
 
     `ordinal` counts them from 1, as people read them. `fence` is the attempt's key: it grows, and
@@ -59,7 +60,7 @@ def attempts(request: Request, caller: SignedIn, job: str) -> Response:
 @router.get("/events", response_model=None, responses={200: {"model": EventPage}})
 def events(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     after: Annotated[int, Query(ge=0, le=_INT_MAX, description="Number of the last one seen")] = 0,
     limit: Annotated[int, Query(ge=1, le=_EVENTS_MAX)] = 200,
@@ -71,7 +72,7 @@ def events(
 
 
 @router.get("/checkpoints", response_model=None, responses={200: {"model": CheckpointPage}})
-def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
+def checkpoints(request: Request, caller: Reader, job: str) -> Response:
     """Committed checkpoints, newest first, at most 1,000; `pruned_at` once removed.
 
     `fence` and `ordinal` are those of the attempt; `ordinal` is null where its row was lost.
@@ -90,7 +91,7 @@ def checkpoints(request: Request, caller: SignedIn, job: str) -> Response:
 @router.get("/metrics", response_model=None, responses={200: {"model": PointPage}})
 def metrics(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     after: Annotated[
         str, Query(max_length=40, description="`next` of the part before: fence.step")
@@ -116,7 +117,7 @@ def metrics(
 )
 def logs(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     job: str,
     stream: Annotated[str | None, Query(max_length=200, description="Which one to read")] = None,
     offset: Annotated[

@@ -17,11 +17,14 @@ from app.api.jobs.job_document import job_document
 from app.api.jobs.job_filters import Since, read_cursor, read_states
 from app.api.jobs.job_shapes import SUBMIT_DOCS, JobAccepted, JobCopy, JobDetail, JobPage
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import Reader, require_caller
 from app.api.serving.json_answers import JSON, as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
 from app.api.submission.submission_checks import EVALUATORS, check_submission, warnings_of
+from app.domain.access.may import require_role
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.spec.job_spec import JobSpec, spec_digest
 from app.domain.units.errors import InvalidValue, SpecError
 from app.orchestration.estimates.evaluate_promise import evaluate_promise, promise_key
@@ -45,10 +48,12 @@ async def submit(request: Request) -> Response:
     a budget or `max_duration`, that may not hold, too (`kind` risky), unless `accept_risk` is true.
     """
     parts = parts_of(request)
-    caller = await parts.keys.caller(request.headers.get("authorization"))
+    caller = await require_caller(request)
+    require_role(caller, Action.SUBMIT)
     key = read_idempotency_key(request)
     insisted = read_accept_risk(request)
     spec = await read_spec(request)
+    caller = await parts.keys.in_project_of(caller, spec)
     submitted = await submit_spec(parts, caller, spec, key, insisted)
     document = fields_of(
         JobAccepted,
@@ -65,7 +70,7 @@ async def submit(request: Request) -> Response:
 
 
 async def submit_spec(
-    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+    parts: ApiParts, caller: Principal, spec: JobSpec, key: str | None, accept_risk: bool
 ) -> Submitted:
     """Check a spec, weigh its promise and store the job; `key` makes a repetition find it.
 
@@ -79,7 +84,7 @@ async def submit_spec(
 
 
 async def _submit(
-    parts: ApiParts, caller: Caller, spec: JobSpec, key: str | None, accept_risk: bool
+    parts: ApiParts, caller: Principal, spec: JobSpec, key: str | None, accept_risk: bool
 ) -> Submitted:
     runtime = parts.runtime
     try:
@@ -100,6 +105,7 @@ async def _submit(
             spec,
             caller.actor,
             key,
+            caller.key_id,
         )
     except SpecError:
         # What was fine at first (a time that lay ahead) must stay fine for a repetition.
@@ -112,7 +118,7 @@ async def _submit(
 @router.get("", response_model=None, responses={200: {"model": JobPage}})
 async def list_jobs(
     request: Request,
-    caller: SignedIn,
+    caller: Reader,
     state: Annotated[
         str | None, Query(max_length=200, description="States, or live or ended; with commas")
     ] = None,
@@ -141,7 +147,7 @@ async def list_jobs(
 
 
 @router.get("/{job}", response_model=None, responses={200: {"model": JobDetail}})
-def show(request: Request, caller: SignedIn, job: str) -> Response:
+def show(request: Request, caller: Reader, job: str) -> Response:
     """Everything about one job, by its id or name: the page of a job is made of this."""
     parts = parts_of(request)
     facts = parts.reports.job(parts.reports.job_id(caller.project_id, job))
@@ -149,7 +155,7 @@ def show(request: Request, caller: SignedIn, job: str) -> Response:
 
 
 @router.get("/{job}/copy", response_model=None, responses={200: {"model": JobCopy}})
-def copy(request: Request, caller: SignedIn, job: str) -> Response:
+def copy(request: Request, caller: Reader, job: str) -> Response:
     """The job's spec under a name that is free now, to be changed or submitted as it is.
 
     Stores nothing. The working folder is the one that the job was submitted with.

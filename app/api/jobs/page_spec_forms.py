@@ -10,12 +10,11 @@ from anyio import from_thread
 
 from app.api.jobs.jobs import submit_spec
 from app.api.serving.api_parts import ApiParts
-from app.api.serving.key_ring import Caller
 from app.api.submission.spec_body import parse_in_turn
 from app.api.submission.submission_checks import check_spec
+from app.domain.access.principal import Principal
 from app.domain.spec.job_spec import JobSpec
 from app.storage.jobs.job_submission import Submitted
-from app.storage.reports.job_facts import KeyOwner
 
 
 class PageSpecForms:
@@ -30,20 +29,20 @@ class PageSpecForms:
         body = text.replace("\r\n", "\n").encode("utf-8", "replace")
         return from_thread.run(parse_in_turn, self._parts, body, "yaml")
 
-    def check(self, owner: KeyOwner, spec: JobSpec) -> None:
+    def check(self, owner: Principal, spec: JobSpec) -> None:
         """Whether this deployment would take it now; stores nothing."""
 
         async def check() -> None:
-            await check_spec(self._parts, _caller(owner), spec, uploaded=True)
+            await check_spec(self._parts, owner, spec, uploaded=True)
 
         from_thread.run(check)
 
-    def submit(self, owner: KeyOwner, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
+    def submit(self, owner: Principal, spec: JobSpec, key: str, *, accept_risk: bool) -> Submitted:
         """Store the job; the same key again finds the job that it has made."""
-        return from_thread.run(self._submit, _caller(owner), spec, key, accept_risk)
+        return from_thread.run(self._submit, owner, spec, key, accept_risk)
 
     async def _submit(
-        self, caller: Caller, spec: JobSpec, key: str, accept_risk: bool
+        self, caller: Principal, spec: JobSpec, key: str, accept_risk: bool
     ) -> Submitted:
         # A form that is sent twice is one submission, though the free name is another by then.
         known = await self._parts.hot.known_job(caller.project_id, key)
@@ -52,9 +51,3 @@ class PageSpecForms:
                 known.job_id, known.name, known.state, known.submitted_at, known.deadline_at, False
             )
         return await submit_spec(self._parts, caller, spec, key, accept_risk)
-
-
-def _caller(owner: KeyOwner) -> Caller:
-    return Caller(
-        owner.key_id, owner.key_name, owner.project_id, owner.project_name, owner.is_admin
-    )

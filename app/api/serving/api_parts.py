@@ -33,11 +33,11 @@ from app.bootstrap import (
 from app.orchestration.estimates.evaluate_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
 from app.settings import Settings
+from app.storage.access.web_sessions import WebSessions
 from app.storage.jobs.hot_statements import HotStatements, make_pool
 from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
-from app.storage.reports.web_sessions import WebSessions
 
 _SPECS_WAITING_MAX = 32
 _SPEC_SECONDS_MAX = 30.0
@@ -109,7 +109,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
             runtime=runtime,
             hot=hot,
             accepted=AcceptedPromises(runtime.clock),
-            keys=KeyRing(hot.key_owner, runtime.clock),
+            keys=KeyRing(hot, runtime.clock),
             reports=reports,
             costs=CostReports(engine),
             page_reports=PageReports(engine),

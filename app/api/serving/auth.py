@@ -1,24 +1,65 @@
-"""The signed-in caller as a parameter of routes: `caller: SignedIn`.
+"""The signed-in caller as a parameter of routes, with what the route does: `caller: Reader`.
 
-Not here: how a key is known (`key_ring`).
+Lives here: the parameters. Not here: how a key is known (`key_ring`), or what a role may do
+(`app.domain.access`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from app.api.serving.api_parts import parts_of
-from app.api.serving.key_ring import Caller
+from app.api.serving.key_ring import PROJECT_HEADER
+from app.domain.access.may import DEPLOYMENT, Resource, require, require_role
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 
 
-async def require_caller(request: Request) -> Caller:
-    """The caller; 401 without a good key."""
-    return await parts_of(request).keys.caller(request.headers.get("authorization"))
+async def require_caller(request: Request) -> Principal:
+    """The caller; 401 without a good key, 404 for a project that it does not open."""
+    headers = request.headers
+    return await parts_of(request).keys.caller(
+        headers.get("authorization"), headers.get(PROJECT_HEADER)
+    )
 
 
-SignedIn = Annotated[Caller, Depends(require_caller)]
-"""Parameter of a route that needs a key."""
+SignedIn = Annotated[Principal, Depends(require_caller)]
+"""Of the dependencies here alone: a route says what it does."""
 
-__all__ = ["Caller", "SignedIn", "require_caller"]
+
+def _in_project(action: Action) -> Callable[[Principal], Awaitable[Principal]]:
+    async def allowed(caller: SignedIn) -> Principal:
+        require(caller, action, Resource(caller.project_id))
+        return caller
+
+    return allowed
+
+
+def _of_deployment(action: Action) -> Callable[[Principal], Awaitable[Principal]]:
+    async def allowed(caller: SignedIn) -> Principal:
+        require(caller, action, DEPLOYMENT)
+        return caller
+
+    return allowed
+
+
+async def _commander(caller: SignedIn) -> Principal:
+    require_role(caller, Action.COMMAND_JOB)
+    return caller
+
+
+Reader = Annotated[Principal, Depends(_in_project(Action.READ))]
+"""Of a route that reads what belongs to the project."""
+Submitter = Annotated[Principal, Depends(_in_project(Action.SUBMIT))]
+"""Of a route that stores a job or a part of one, or checks one against the clouds."""
+Commander = Annotated[Principal, Depends(_commander)]
+"""Of a route that commands jobs: it asks `may` about each, under the job's lock."""
+KeyManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_KEYS))]
+"""Of a route for the project's keys."""
+DeploymentReader = Annotated[Principal, Depends(_of_deployment(Action.READ_DEPLOYMENT))]
+"""Of a route that reads what concerns every project."""
+DeploymentAdmin = Annotated[Principal, Depends(_of_deployment(Action.OPERATE_DEPLOYMENT))]
+"""Of a route that changes what concerns every project."""

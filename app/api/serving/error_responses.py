@@ -28,6 +28,7 @@ from app.domain.units.errors import (
     Advice,
     CommandRefused,
     DomainError,
+    Forbidden,
     InvalidValue,
     NotFound,
     SpecError,
@@ -49,6 +50,7 @@ _TITLES = {
     SpecError: (422, "The job spec was refused"),
     InvalidValue: (422, "A value cannot be used"),
     CommandRefused: (409, "Not possible now"),
+    Forbidden: (403, "Not allowed"),
     NotFound: (404, "Not found"),
     DomainError: (422, "The request was refused"),
 }

@@ -1,108 +1,125 @@
 """Sign-in by API key: `Authorization: Bearer lt_…`, stored as SHA-256 only.
 
-Lives here: whose key it is, and how that is known. A key has 256 random bits, so its plain digest
-is looked up by equality and its timing reveals nothing. Not here: the parameter of routes (`auth`),
-agents' credentials (`agents`), and the pages' session cookies (`app.web`), which come to
-`KeyRing.owner` with the same digest.
+Lives here: whose key it is, how that is known, and which project the request is in. A key has 256
+random bits, so its plain digest is looked up by equality and its timing reveals nothing. Not here:
+the parameter of routes (`auth`), agents' credentials (`agents`), and the pages' session cookies
+(`app.web`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Final, Protocol
 from uuid import UUID
 
 from starlette.exceptions import HTTPException
 
+from app.domain.access.key_rules import is_key
+from app.domain.access.may import AccessDecision, Resource, may
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.deployment.credentials import digest
-from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.spec.job_spec import JobSpec
+from app.domain.units.errors import NotFound
 from app.ports.clock import Clock
-from app.storage.reports.job_facts import KeyOwner
 
+PROJECT_HEADER: Final = "Lowtide-Project"
+"""Names another project than the key's own."""
 _REMEMBERED_FOR = timedelta(seconds=1)
 _REMEMBERED_MAX = 1_000
-_KEY = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
 _NO_OWNER = (
-    "This API key is unknown or has been revoked: use another one, or ask whoever runs this "
-    "deployment for a new one. A database that was restored from a backup has no keys of after it."
+    "This API key is unknown, has expired or has been revoked: use another one, or ask whoever "
+    "runs this deployment for a new one. A database that was restored from a backup has no keys "
+    "of after it."
 )
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
 
 
-@dataclass(frozen=True)
-class Caller:
-    """A signed-in person or program: its key, and the project that the key opens.
+class KnownKeys(Protocol):
+    """Where keys and projects are looked up: the database."""
 
-    is_admin: it may see figures of the whole deployment.
-    """
+    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
+        """Whose key has this SHA-256; None when it is unknown, revoked or over."""
+        ...
 
-    key_id: UUID
-    key_name: str
-    project_id: UUID
-    project_name: str
-    is_admin: bool = False
-
-    @property
-    def actor(self) -> Actor:
-        """How the caller is named in histories."""
-        return Actor(ActorKind.PERSON, self.key_name)
+    async def project(self, name: str) -> tuple[UUID, bool] | None:
+        """The id of the project of that name, and whether it takes jobs; None for none."""
+        ...
 
 
 class KeyRing:
     """Knows the owners of keys, and remembers each for a second, so that a revoked key ends."""
 
-    def __init__(
-        self, look_up: Callable[[str], Coroutine[Any, Any, KeyOwner | None]], clock: Clock
-    ) -> None:
-        self._look_up = look_up
+    def __init__(self, known: KnownKeys, clock: Clock) -> None:
+        self._known = known
         self._clock = clock
-        self._remembered: dict[str, tuple[datetime, Caller]] = {}
-        self._looking: dict[str, asyncio.Task[KeyOwner | None]] = {}
+        self._remembered: dict[str, tuple[datetime, Principal]] = {}
+        self._looking: dict[str, asyncio.Future[Principal | None]] = {}
 
-    async def caller(self, authorization: str | None) -> Caller:
-        """The caller of a request by its Authorization header; raises 401."""
+    async def caller(self, authorization: str | None, project: str | None = None) -> Principal:
+        """Who sends a request, by its Authorization header, in the project that it names.
+
+        Raises 401 without a good key, and NotFound for a project that the key does not open.
+        """
         if authorization is None:
             raise _unauthorized("Sign in with an API key: Authorization: Bearer lt_…")
         scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or _KEY.fullmatch(key.strip()) is None:
+        if scheme.lower() != "bearer" or not is_key(key.strip()):
             raise _unauthorized("This is no API key; send Authorization: Bearer lt_…")
-        found = await self.owner(digest(key.strip()))
-        if found is None:
+        principal = await self._owner(digest(key.strip()))
+        if principal is None:
             raise _unauthorized(_NO_OWNER)
-        return found
+        if project is None or project == principal.project_name:
+            return principal
+        return await self._inside(principal, project)
 
-    async def owner(self, key_hash: str) -> Caller | None:
-        """The caller whose key has this SHA-256; None when unknown or revoked."""
+    async def in_project_of(self, principal: Principal, spec: JobSpec) -> Principal:
+        """The caller in the project that a spec names; raises NotFound as `caller`."""
+        if spec.project is None or spec.project == principal.project_name:
+            return principal
+        return await self._inside(principal, spec.project)
+
+    async def _inside(self, principal: Principal, project: str) -> Principal:
+        known = await self._known.project(project)
+        # The same sentence after the same look, there or not: who may not know cannot learn.
+        if known is None or not _opens(principal, known[0]):
+            raise NotFound(
+                f"There is no project {project[:80]!r} that the key {principal.key_name!r} opens; "
+                f"its own is {principal.project_name!r}."
+            )
+        project_id, takes_jobs = known
+        return principal.inside(project_id, project, takes_jobs)
+
+    async def _owner(self, key_hash: str) -> Principal | None:
         now = self._clock.now()
         kept = self._remembered.get(key_hash)
         # A clock that was set back must not make a revoked key good until it has caught up.
         if kept is not None and now < kept[0] <= now + _REMEMBERED_FOR:
             return kept[1]
         self._remembered.pop(key_hash, None)
-        found = await self._look_up_once(key_hash)
-        if found is None:
+        principal = await self._look_up_once(key_hash, now)
+        if principal is None:
             return None
-        caller = Caller(
-            found.key_id, found.key_name, found.project_id, found.project_name, found.is_admin
-        )
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
-        self._remembered[key_hash] = (now + _REMEMBERED_FOR, caller)
-        return caller
+        self._remembered[key_hash] = (now + _REMEMBERED_FOR, principal)
+        return principal
 
-    async def _look_up_once(self, key_hash: str) -> KeyOwner | None:
+    async def _look_up_once(self, key_hash: str, now: datetime) -> Principal | None:
         """Requests that come together with one key ask the database one time."""
         looking = self._looking.get(key_hash)
         if looking is None:
-            looking = asyncio.create_task(self._look_up(key_hash))
+            looking = asyncio.ensure_future(self._known.key_owner(key_hash, now))
             self._looking[key_hash] = looking
             looking.add_done_callback(lambda _: self._looking.pop(key_hash, None))
         # Who leaves must not take the answer away from the others.
         return await asyncio.shield(looking)
+
+
+def _opens(principal: Principal, project_id: UUID) -> bool:
+    decision = may(principal, Action.OPEN_PROJECT, Resource(project_id))
+    return decision is AccessDecision.ALLOWED
 
 
 def _unauthorized(detail: str) -> HTTPException:

@@ -14,7 +14,6 @@ from fastapi import HTTPException, Request
 
 from app.adapters.input_checks.spec_reader import SpecUnreadable
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.key_ring import Caller
 from app.api.submission.data_places import DeploymentPlaces, data_folder
 from app.api.submission.spec_places import (
     check_checkpoint_place,
@@ -22,6 +21,7 @@ from app.api.submission.spec_places import (
     check_data_places,
     check_types,
 )
+from app.domain.access.principal import Principal
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.spec.spec_text import SpecTextType, parse_spec_text
 from app.domain.units.errors import InvalidValue, SpecError
@@ -97,7 +97,7 @@ def read_accept_risk(request: Request) -> bool:
 
 async def check_places(
     spec: JobSpec,
-    caller: Caller,
+    caller: Principal,
     store: ObjectStore | None,
     places: DeploymentPlaces,
     state_dir: Path | None = None,
@@ -109,8 +109,8 @@ async def check_places(
     """
     if spec.project is not None and spec.project != caller.project_name:
         raise SpecError.of(
-            f"project: this key belongs to the project {caller.project_name!r}; leave `project` "
-            f"out, or use a key of {spec.project!r}",
+            f"project: this is the project {caller.project_name!r}; leave `project` out, or submit "
+            f"in {spec.project!r}",
             "project",
         )
     check_types(spec, state_dir)

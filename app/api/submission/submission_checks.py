@@ -15,12 +15,13 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import Caller, SignedIn
+from app.api.serving.auth import Submitter
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
+from app.domain.access.principal import Principal
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import SpecError
@@ -45,7 +46,7 @@ class SpecAccepted(Shape):
 @router.post("/check", response_model=None, responses={200: {"model": SpecAccepted}})
 async def check(
     request: Request,
-    caller: SignedIn,
+    caller: Submitter,
     uploaded: Annotated[
         bool, Query(description="Whether the spec's `workdir` must have been uploaded")
     ] = True,
@@ -57,6 +58,7 @@ async def check(
     bucket holds anything is seen by the machines alone, which have the right to read it.
     """
     parts, spec = parts_of(request), await read_spec(request)
+    caller = await parts.keys.in_project_of(caller, spec)
     await check_spec(parts, caller, spec, uploaded=uploaded)
     return as_json({"ok": True, "warnings": warnings_of(parts, spec)})
 
@@ -74,7 +76,7 @@ def warnings_of(parts: ApiParts, spec: JobSpec) -> list[str]:
     return told
 
 
-async def check_spec(parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool) -> None:
+async def check_spec(parts: ApiParts, caller: Principal, spec: JobSpec, *, uploaded: bool) -> None:
     """Raises SpecError and CommandRefused for a spec that a submission would refuse.
 
     Also where a name is taken, and where data on this machine is not there; deadline and budget are
@@ -91,10 +93,16 @@ async def check_spec(parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded
 
 
 async def check_submission(
-    parts: ApiParts, caller: Caller, spec: JobSpec, *, uploaded: bool = True
+    parts: ApiParts, caller: Principal, spec: JobSpec, *, uploaded: bool = True
 ) -> None:
     """Raises SpecError for what this deployment cannot run. uploaded: so must its workdir be."""
     runtime = parts.runtime
+    if not caller.takes_jobs:
+        raise SpecError.of(
+            f"project: {caller.project_name!r} is archived and takes no new jobs; use another one, "
+            "or ask an admin to take it back (`lowtide project restore`)",
+            "project",
+        )
     check_infra(spec.infra or (), parts.settings)
     places = DeploymentPlaces.of(parts.settings)
     store = runtime.object_store if uploaded else None

@@ -20,7 +20,7 @@ from starlette.responses import Response
 
 from app.adapters.input_checks.archive_checker import CheckFailed
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import SignedIn
+from app.api.serving.auth import Submitter
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
 from app.api.submission.spec_body import workdir_exists
@@ -43,7 +43,7 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.ASCII)
 
 
 @router.head("/{digest}", response_model=None, response_class=Response)
-def exists(request: Request, caller: SignedIn, digest: str) -> Response:
+def exists(request: Request, caller: Submitter, digest: str) -> Response:
     """200 when the caller's project has the folder with this SHA-256, else 404."""
     if not workdir_exists(parts_of(request).runtime.object_store, caller.project_id, _hex(digest)):
         raise NotFound(f"There is no packed folder {digest[:80]}.")
@@ -59,7 +59,7 @@ def exists(request: Request, caller: SignedIn, digest: str) -> Response:
         200: {"model": StoredWorkdir, "description": "It was here already"},
     },
 )
-async def upload(request: Request, caller: SignedIn, digest: str) -> Response:
+async def upload(request: Request, caller: Submitter, digest: str) -> Response:
     """Store a tar.gz of at most 100 MiB under its SHA-256: 201, or 200 when it was here already."""
     hex_digest = _hex(digest)
     parts = parts_of(request)

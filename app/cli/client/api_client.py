@@ -78,6 +78,12 @@ class ApiClient:
         """The api's address, for people."""
         return self._server.url
 
+    def enter_project(self, name: str) -> None:
+        """Let every further request be in this project; the api says whether the key opens it."""
+        if not (name.isascii() and name.isprintable()):
+            raise CommandFailed(f"there is no project {name!r}: names are of a-z, 0-9 and '-'")
+        self._http.headers["Lowtide-Project"] = name
+
     def __enter__(self) -> Self:
         return self
 
@@ -220,7 +226,7 @@ class ApiClient:
         if self._server.key_in_variable:
             where, instead = " in LOWTIDE_API_KEY", ", or correct the variable"
         return (
-            f"{self.url} does not know the key{where}, or it was revoked: "
+            f"{self.url} does not know the key{where}, or it has expired or was revoked: "
             f"run `lowtide login {self.url}` with another one{instead}"
         )
 

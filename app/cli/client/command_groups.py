@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 _OTHER_WORDS: Final = {
+    "apikey": "key",
     "attach": "watch",
     "clone": "submit --from JOB",
     "copy": "submit --from JOB",

@@ -18,7 +18,7 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import INTERRUPTED, CommandFailed
 from app.cli.client.server_address import Server, find_server
 from app.cli.client.terminal import Terminal
-from app.settings import SettingsError, load_settings
+from app.settings import Settings, SettingsError, load_settings
 
 PANEL: Final = "Everywhere"
 
@@ -29,7 +29,11 @@ _SHARED: Final[dict[str, Any]] = {
     ],
     "project": Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Project. [default: the key's]", rich_help_panel=PANEL),
+        typer.Option(
+            metavar="NAME",
+            help="Project. [default: LOWTIDE_PROJECT, else the key's]",
+            rich_help_panel=PANEL,
+        ),
     ],
     "no_color": Annotated[
         bool, typer.Option("--no-color", help="Print without colour.", rich_help_panel=PANEL)
@@ -58,12 +62,19 @@ class Invocation:
 
     def connect(self, server: Server) -> ApiClient:
         """A connection to another server than the usual one."""
-        return self._closing.enter_context(ApiClient(server))
+        api = self._closing.enter_context(ApiClient(server))
+        # A spec's own project comes between the two: the option goes over it, the variable below.
+        if (project := self.project or self._settings().project) is not None:
+            api.enter_project(project)
+        return api
 
     def server(self) -> Server:
         """The server that the environment, `lowtide login` or a local `lowtide up` name."""
+        return find_server(self._settings())
+
+    def _settings(self) -> Settings:
         try:
-            return find_server(load_settings())
+            return load_settings()
         except SettingsError as error:
             raise CommandFailed(str(error)) from error
 

@@ -25,6 +25,13 @@ def job_path(api: ApiClient, name: str) -> str:
     return f"/jobs/{quote(job_named(api, name), safe='')}"
 
 
+def path_part(name: str, noun: str) -> str:
+    """The name as a part of a path. Raises CommandFailed for one that would lead elsewhere."""
+    if not name.strip() or "/" in name or name in (".", ".."):
+        raise CommandFailed(f"{name!r} is no name of a {noun}")
+    return quote(name, safe="")
+
+
 def job_named(api: ApiClient, name: str) -> str:
     """The job's name or whole id. Only what looks like the end of an id is looked up, among the
     newest 200 jobs. Raises CommandFailed when it may mean several, or is empty.

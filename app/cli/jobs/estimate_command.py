@@ -126,6 +126,8 @@ def asked_for(
     body.pop("workdir", None)  # it is not uploaded yet, and tells nothing of the cost
     accepted = "&accept_risk=true" if accept_risk else ""
     path = f"/estimates?seed={seed}{accepted}"
+    if spec.project is not None:
+        invocation.api.enter_project(spec.project)
     found: dict[str, Any] = invocation.api.post(path, body, only_asks=True)
     return found
 

@@ -116,6 +116,8 @@ def submit(
         project=invocation.project,
     )
     draft = _draft(invocation, file, source, edits)
+    if (project := draft.spec().project) is not None:
+        invocation.api.enter_project(project)
     ask = not (yes or file == "-")
     accepted = _submit(invocation, draft, ask=ask, dry_run=dry_run, accept_risk=accept_risk)
     if accepted is None:

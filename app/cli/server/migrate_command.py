@@ -73,7 +73,7 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
     with ending_well(terminal):
         settings = settings_with(state_dir=state_dir)
         try:
-            with _database(settings) as url:
+            with database_of(settings) as url:
                 done = prepare_database(url, settings.state_dir)
         except StateFolderUnusableError as error:
             raise CommandFailed(str(error)) from error
@@ -134,7 +134,7 @@ def _of_another_version(revision: str, state_dir: Path) -> str:
 
 
 @contextmanager
-def _database(settings: Settings) -> Iterator[str]:
+def database_of(settings: Settings) -> Iterator[str]:
     """The URL of the database; one of our own is started when it is not running."""
     if settings.database_url is not None:
         yield settings.database_url

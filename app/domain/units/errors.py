@@ -33,6 +33,10 @@ class NotFound(DomainError):
     """The named thing does not exist, or the caller may not know that it does."""
 
 
+class Forbidden(DomainError):
+    """The caller's role does not reach what it asked for (HTTP 403)."""
+
+
 class ProblemKind(StrEnum):
     """Why a field of a job spec was refused."""
 

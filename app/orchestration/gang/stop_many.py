@@ -11,10 +11,12 @@ from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from app.domain.lifecycle.events import Actor
+from app.domain.access.may import Resource, require
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import JobCommand, has_happened
-from app.domain.units.errors import CommandRefused
+from app.domain.units.errors import CommandRefused, Forbidden
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.gang.stop_job import command_stop, resume
@@ -35,7 +37,7 @@ class CommandOutcome(StrEnum):
     UNCHANGED = "unchanged"
     """An earlier command has done the same."""
     REFUSED = "refused"
-    """The job's state does not allow it."""
+    """The job's state does not allow it, or the role of the key."""
     BUSY = "busy"
     """Another transaction holds the job; nothing was changed."""
     NOT_FOUND = "not_found"
@@ -56,7 +58,7 @@ _BUSY = CommandedJob(CommandOutcome.BUSY, None, "It is being changed at this mom
 def command_many(
     runtime: Runtime,
     job_ids: Collection[UUID],
-    actor: Actor,
+    principal: Principal,
     command: JobCommand,
     *,
     at_once: bool = False,
@@ -71,7 +73,7 @@ def command_many(
         if turn:
             runtime.clock.sleep(_SECONDS_BETWEEN_ROUNDS)
         for batch in _batches(left):
-            done |= command_jobs(runtime, batch, actor, command, at_once=at_once)
+            done |= command_jobs(runtime, batch, principal, command, at_once=at_once)
         left = [job_id for job_id in left if done[job_id].outcome is CommandOutcome.BUSY]
         if not left:
             break
@@ -86,7 +88,7 @@ def _batches(job_ids: Sequence[UUID]) -> list[Sequence[UUID]]:
 def command_jobs(
     runtime: Runtime,
     job_ids: Collection[UUID],
-    actor: Actor,
+    principal: Principal,
     command: JobCommand,
     *,
     at_once: bool = False,
@@ -100,12 +102,12 @@ def command_jobs(
     with runtime.begin() as uow:
         for job_id in sorted(job_ids):
             with open_job(
-                uow, runtime.entropy, job_id, actor, skip_locked=True, looking=True
+                uow, runtime.entropy, job_id, principal.actor, skip_locked=True, looking=True
             ) as aggregate:
                 done[job_id] = (
                     _BUSY
                     if aggregate is None
-                    else _order(aggregate, command, runtime.limits, at_once)
+                    else _order(aggregate, principal, command, runtime.limits, at_once)
                 )
         if any(one.outcome is CommandOutcome.DONE for one in done.values()):
             uow.notify_after_commit(*CONTROLLERS)
@@ -113,9 +115,17 @@ def command_jobs(
 
 
 def _order(
-    aggregate: JobAggregate, command: JobCommand, limits: Limits, at_once: bool
+    aggregate: JobAggregate,
+    principal: Principal,
+    command: JobCommand,
+    limits: Limits,
+    at_once: bool,
 ) -> CommandedJob:
     job = aggregate.job
+    try:
+        require(principal, Action.COMMAND_JOB, Resource.of_job(job))
+    except Forbidden as refused:
+        return CommandedJob(CommandOutcome.REFUSED, job.state, refused.message)
     if has_happened(command, job.state, job.stop_cause) and not (
         at_once and _can_be_hastened(aggregate, limits)
     ):

@@ -55,16 +55,17 @@ async def accept(
     spec: JobSpec,
     actor: Actor,
     idempotency_key: str | None = None,
+    owner_key_id: UUID | None = None,
 ) -> Submitted:
     """Store a new job, or find the one that the key has made. The caller rings the controllers.
 
-    Raises SpecError (the deadline has passed) and CommandRefused (name taken, key used for
-    another spec).
+    owner_key_id: the API key that submits it. Raises SpecError (the deadline has passed) and
+    CommandRefused (name taken, idempotency key used for another spec).
     """
     submission = None
     for _ in range(_NAMES_TRIED_MAX):
         submission = build_submission(
-            spec, project_id, actor, now, entropy, idempotency_key, submission
+            spec, project_id, actor, now, entropy, idempotency_key, submission, owner_key_id
         )
         if await store.submit(submission):
             return _created(submission)
@@ -113,6 +114,7 @@ def build_submission(
     entropy: Entropy,
     idempotency_key: str | None,
     earlier: Submission | None = None,
+    owner_key_id: UUID | None = None,
 ) -> Submission:
     """Every stored value of a new job. `earlier`: the same submission under a name that was taken.
 
@@ -149,6 +151,7 @@ def build_submission(
         idempotency_digest=None if idempotency_key is None else digest,
         actor=str(actor),
         message=_message(spec),
+        owner_key_id=owner_key_id,
     )
 
 

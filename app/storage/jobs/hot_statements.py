@@ -7,22 +7,34 @@ Not here: how submissions are stored (`submission_batch`), the claim of the queu
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import orjson
+import psycopg
 from psycopg import OperationalError
 from psycopg.errors import FeatureNotSupported
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from app.domain.access.key_rules import USE_RECORDED_EVERY
+from app.domain.access.principal import Principal
+from app.storage.access.known_keys import (
+    KEY_OF_DIGEST,
+    PROJECT_OF_NAME,
+    USE_KEY,
+    principal_of,
+)
 from app.storage.jobs.job_submission import KnownJob, Submission
 from app.storage.jobs.submission_batch import Pool, SubmissionBatch
-from app.storage.reports.job_facts import JobFilter, KeyOwner
+from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_list_statement import list_statement
 from app.storage.reports.listed_jobs import listed_jobs
 from app.storage.session.storage_errors import DatabaseFull
+
+log = logging.getLogger(__name__)
 
 STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 2_000
@@ -37,12 +49,6 @@ FROM jobs WHERE project_id = %(project_id)s AND idempotency_key = %(key)s
 
 _TAKEN_NAMES: Final = """
 SELECT name FROM jobs WHERE project_id = %(project_id)s AND name = ANY(%(names)s)
-"""
-
-_KEY_OWNER: Final = """
-SELECT api_keys.id, api_keys.name, api_keys.project_id, projects.name, api_keys.is_admin
-FROM api_keys JOIN projects ON projects.id = api_keys.project_id
-WHERE api_keys.key_hash = %(key_hash)s AND api_keys.revoked_at IS NULL
 """
 
 
@@ -96,16 +102,38 @@ class HotStatements:
         rows = await self._read(_TAKEN_NAMES, {"project_id": project_id, "names": list(names)})
         return {row[0] for row in rows}
 
-    async def key_owner(self, key_hash: str) -> KeyOwner | None:
-        """Whose key has this hash; None when it is unknown or revoked."""
-        rows = await self._read(_KEY_OWNER, {"key_hash": key_hash})
-        return KeyOwner(*rows[0]) if rows else None
+    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
+        """Whose key has this SHA-256; None when it is unknown, revoked or over.
+
+        Writes its use where the last one that was written is old.
+        """
+        asked = {"key_hash": key_hash, "now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
+        rows = await self._read(KEY_OF_DIGEST, asked)
+        if not rows:
+            return None
+        principal, use_is_old = principal_of(rows[0]), rows[0][6]
+        if use_is_old and not self._only_reads():
+            await self._record_use({**asked, "key_id": principal.key_id})
+        return principal
+
+    async def project(self, name: str) -> tuple[UUID, bool] | None:
+        """The id of the project of that name, and whether it takes jobs; None for none."""
+        rows = await self._read(PROJECT_OF_NAME, {"name": name})
+        return (rows[0][0], rows[0][1]) if rows else None
 
     async def list_jobs(self, wanted: JobFilter, now: datetime) -> bytes:
         """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""
         statement, parameters = list_statement(wanted, now)
         rows = await self._read(statement, parameters)
         return orjson.dumps(listed_jobs(rows[0][0], now))
+
+    async def _record_use(self, parameters: Mapping[str, Any]) -> None:
+        """A use that cannot be written, as on a full disk, must not refuse a request."""
+        try:
+            async with self._pool.connection() as connection:
+                await connection.execute(USE_KEY, parameters)
+        except (psycopg.Error, PoolTimeout) as error:
+            log.warning("the last use of a key was not stored: %s", str(error).partition("\n")[0])
 
     async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Rows; tried once more when the connection had gone, as after a restart of the server, or

@@ -16,6 +16,7 @@ class Submission:
     """One field per stored value: the job, its own budget and its first event.
 
     spec_json: the normal form of the spec, JSON text. budget_microusd: None means no cap.
+    owner_key_id: the key that submits it; None for none, as in a simulation.
     idempotency_digest: of the spec as asked, before a name was made; None without a key.
     """
 
@@ -41,6 +42,7 @@ class Submission:
     idempotency_digest: str | None
     actor: str
     message: str
+    owner_key_id: UUID | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Not here: one job's reports (`job_read_models`), or reports of money.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
@@ -49,6 +50,18 @@ class QuotedPoolRow(Quote):
     preemption_rate_at: datetime | None
 
 
+@dataclass(frozen=True)
+class InstanceAddress:
+    """Where an instance is: its provider, and the id there once it has started. And whose: the
+    project of its job, and the key that submitted that.
+    """
+
+    provider: str
+    provider_instance_id: str | None
+    project_id: UUID
+    owner_key_id: UUID | None
+
+
 class DeploymentReports:
     """The part of `app.storage.reports.job_facts.JobReports` that is about no single job."""
 
@@ -88,11 +101,16 @@ class DeploymentReports:
             names = machine_names(connection, {row["job_id"] for row in rows})
         return [{**row, "name": names.get(row["id"])} for row in rows]
 
-    def instance_address(self, project_id: UUID, instance_id: UUID) -> tuple[str, str | None]:
-        """(provider, its id of the machine) of one of the project's instances; raises NotFound."""
+    def instance_address(self, project_id: UUID, instance_id: UUID) -> InstanceAddress:
+        """Where to find one of the project's instances; raises NotFound."""
         instances, jobs = tables.instances, tables.jobs
         statement = (
-            select(instances.c.provider, instances.c.provider_instance_id)
+            select(
+                instances.c.provider,
+                instances.c.provider_instance_id,
+                jobs.c.project_id,
+                jobs.c.owner_key_id,
+            )
             .join(jobs, jobs.c.id == instances.c.job_id)
             .where(instances.c.id == instance_id, jobs.c.project_id == project_id)
         )
@@ -100,7 +118,7 @@ class DeploymentReports:
             found = connection.execute(statement).one_or_none()
         if found is None:
             raise NotFound(f"There is no instance {instance_id} in this project.")
-        return found.provider, found.provider_instance_id
+        return InstanceAddress(*found)
 
     def offers(self, gpu: str | None) -> list[QuotedPoolRow]:
         """Pools with their price now and their score, cheapest first; `gpu`: a GPU's name."""

@@ -21,17 +21,6 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class KeyOwner:
-    """Whose API key it is, and the project that it opens. is_admin: it sees the deployment, too."""
-
-    key_id: UUID
-    key_name: str
-    project_id: UUID
-    project_name: str
-    is_admin: bool = False
-
-
-@dataclass(frozen=True)
 class JobFilter:
     """Which jobs to list, newest first. `before`: the (submitted_at, id) the last page ended on.
 

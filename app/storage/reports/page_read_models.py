@@ -25,7 +25,7 @@ from app.domain.market.offer import Pool
 from app.domain.market.price_book import PriceSegment, UnknownPrice
 from app.domain.units.errors import NotFound
 from app.storage.money.cost_rows import attempt_reach, rate_machines, read_attempts
-from app.storage.reports.job_facts import JobFilter, KeyOwner
+from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_list_statement import list_statement
 from app.storage.reports.job_search import (
     ChosenJob,
@@ -41,7 +41,6 @@ from app.storage.reports.job_search_statement import (
     search_statement,
 )
 from app.storage.reports.listed_jobs import listed_jobs
-from app.storage.reports.web_sessions import LIVE_KEYS
 from app.storage.schema import money_tables, tables
 from app.storage.session.machine_names import (
     machine_names,
@@ -96,13 +95,6 @@ class PageReports:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    def key_owner(self, key_hash: str) -> KeyOwner | None:
-        """Whose key has this hash; None when it is unknown or revoked."""
-        statement = LIVE_KEYS.where(tables.api_keys.c.key_hash == key_hash)
-        with self._engine.connect() as connection:
-            row = connection.execute(statement).one_or_none()
-        return None if row is None else KeyOwner(*row)
 
     def deployment_secret(self) -> str:
         """The secret that sessions are signed with; raises NotFound before the first use."""

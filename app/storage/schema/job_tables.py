@@ -1,4 +1,4 @@
-"""Tables of projects, jobs, attempts and what is told of their training."""
+"""Tables of jobs, their budgets, attempts and what is told of their training."""
 
 from __future__ import annotations
 
@@ -36,40 +36,6 @@ from app.domain.lifecycle.job import (
 from app.domain.market.offer import Market
 from app.storage.schema.column_types import Word
 from app.storage.schema.schema import instant, metadata, one_of
-
-projects = Table(
-    "projects",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    instant("created_at", nullable=False),
-)
-
-api_keys = Table(
-    "api_keys",
-    metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("key_hash", Text, nullable=False, unique=True),
-    # Sees the whole deployment where others see their project.
-    Column("is_admin", Boolean, nullable=False),
-    instant("created_at", nullable=False),
-    instant("revoked_at"),
-    UniqueConstraint("project_id", "name"),
-)
-
-# Of browsers; the cookie has what `id_hash` is the SHA-256 of.
-sessions = Table(
-    "sessions",
-    metadata,
-    Column("id_hash", Text, primary_key=True),
-    Column("key_id", Uuid, ForeignKey("api_keys.id"), nullable=False),
-    instant("created_at", nullable=False),
-    instant("expires_at", nullable=False),
-    instant("ended_at"),
-    Index("ix_sessions_expires_at", "expires_at"),
-)
 
 budgets = Table(
     "budgets",
@@ -109,6 +75,8 @@ jobs = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    # The key that submitted it; not known of jobs that are older than this column.
+    Column("owner_key_id", Uuid, ForeignKey("api_keys.id")),
     Column("budget_id", Uuid, ForeignKey("budgets.id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("spec", JSONB, nullable=False),

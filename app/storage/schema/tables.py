@@ -1,11 +1,12 @@
 """All tables of jobs, instances and operations under one name; tables of money stand apart.
 
-Not here: columns (`job_tables`, `instance_tables`, `operations_tables`), statements
-(repositories, `hot_statements`).
+Not here: columns (`access_tables`, `job_tables`, `instance_tables`, `operations_tables`), or
+statements (repositories, `hot_statements`).
 """
 
 from __future__ import annotations
 
+from app.storage.schema.access_tables import api_keys, projects, sessions
 from app.storage.schema.instance_tables import (
     attempt_members,
     contacts,
@@ -16,7 +17,6 @@ from app.storage.schema.instance_tables import (
 from app.storage.schema.job_tables import (
     MOVABLE_JOB,
     PROMISED_JOB,
-    api_keys,
     attempts,
     budgets,
     checkpoints,
@@ -27,8 +27,6 @@ from app.storage.schema.job_tables import (
     log_streams,
     metric_points,
     placement_decisions,
-    projects,
-    sessions,
 )
 from app.storage.schema.operations_tables import (
     controller_runs,

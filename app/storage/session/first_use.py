@@ -10,6 +10,8 @@ from collections.abc import Callable
 from sqlalchemy import Connection, Engine, insert
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
+from app.domain.access.key_rules import KEY_PREFIX, SHOWN_CHARACTERS
+from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
@@ -17,8 +19,6 @@ from app.storage.schema import tables
 
 DEFAULT_PROJECT = "default"
 ADMIN_KEY_NAME = "admin"
-KEY_PREFIX = "lt_"
-"""Lets people, and scanners for leaked secrets, recognise a key."""
 
 
 def prepare_first_use(
@@ -66,6 +66,8 @@ def _add_project_with_key(connection: Connection, clock: Clock, entropy: Entropy
             project_id=project_id,
             name=ADMIN_KEY_NAME,
             key_hash=digest(key),
+            prefix=key[:SHOWN_CHARACTERS],
+            role=Role.ADMIN,
             is_admin=True,
             created_at=now,
         )

@@ -15,6 +15,8 @@ import yaml
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
+from app.domain.access.may import require_role
+from app.domain.access.roles import Action
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import parse_spec
 from app.domain.spec.spec_document import SpecDocument
@@ -88,6 +90,7 @@ def clone(
     parts = parts_of(request)
     found, _ = _copy(parts, visitor, job)
     assert visitor.owner is not None
+    require_role(visitor.owner, Action.SUBMIT)
     try:
         parsed = parts.spec_forms.parse(spec)
         if action != "submit":
@@ -108,6 +111,7 @@ def run_again(
     parts = parts_of(request)
     found, spec = _copy(parts, visitor, job)
     assert visitor.owner is not None
+    require_role(visitor.owner, Action.SUBMIT)
     try:
         made = parts.spec_forms.submit(visitor.owner, parse_spec(spec), once, accept_risk=False)
     except (SpecError, CommandRefused, InvalidValue) as error:

@@ -12,6 +12,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
+from app.domain.access.may import Resource, require, require_role
+from app.domain.access.roles import Action
 from app.domain.lifecycle.job_command import JobCommand
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.money import parse_usd
@@ -84,6 +86,7 @@ def _command(
     parts = parts_of(request)
     runtime = parts.runtime
     assert visitor.owner is not None
+    require_role(visitor.owner, Action.COMMAND_JOB)
     job_id = parts.jobs.job_id(visitor.owner.project_id, job)
     with runtime.begin() as uow:
         found = uow.jobs.get(job_id)
@@ -93,6 +96,7 @@ def _command(
         with open_job(uow, runtime.entropy, job_id, visitor.actor) as aggregate:
             if aggregate is None:
                 raise NotFound("This job does not exist.")
+            require(visitor.owner, Action.COMMAND_JOB, Resource.of_job(aggregate.job))
             order(aggregate)
             name = aggregate.job.name
         uow.notify_after_commit(*_CONTROLLERS)

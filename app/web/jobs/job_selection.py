@@ -16,6 +16,8 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
+from app.domain.access.may import require_role
+from app.domain.access.roles import Action
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
 from app.domain.units.errors import InvalidValue
@@ -121,6 +123,7 @@ def question(
     check_form(request, visitor, form_token)
     parts = parts_of(request)
     assert visitor.owner is not None
+    require_role(visitor.owner, Action.COMMAND_JOB)
     query = read_query(parse_qsl(search))
     jobs = _chosen(parts, visitor.owner.project_id, query, action, everything, job, prefix)
     asked = Confirmation(action, tuple(jobs[:JOBS_MAX]), len(jobs) > JOBS_MAX, query.address())
@@ -143,11 +146,12 @@ def command(
     check_form(request, visitor, form_token)
     parts = parts_of(request)
     assert visitor.owner is not None
+    require_role(visitor.owner, Action.COMMAND_JOB)
     known = parts.reports.jobs_by_id(visitor.owner.project_id, job)
     done = command_many(
         parts.runtime,
         [one.id for one in known],
-        visitor.actor,
+        visitor.owner,
         action,
         at_once=at_once and action is JobCommand.CANCEL,
     )

@@ -18,6 +18,8 @@ from tests.support.api.refusals import assert_refused
 PAGE = described_page()["paths"]
 CONTENT = b"not an archive"
 PARAMETERS = {
+    "{key}": "nothing",
+    "{project}": "nothing",
     "{instance_id}": "0" * 32,
     "{digest}": f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",
     "{fence}": "1",

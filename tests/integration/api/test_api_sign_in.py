@@ -82,9 +82,9 @@ def test_a_key_of_after_a_restored_backup_is_refused_with_what_to_do(api: People
         'Bearer realm="lowtide"',
     )
     assert answer.json()["detail"] == (
-        "This API key is unknown or has been revoked: use another one, or ask whoever runs this "
-        "deployment for a new one. A database that was restored from a backup has no keys of after "
-        "it."
+        "This API key is unknown, has expired or has been revoked: use another one, or ask whoever "
+        "runs this deployment for a new one. A database that was restored from a backup has no "
+        "keys of after it."
     )
     assert api.client.get("/api/v1/jobs").status_code == 200, "a key of the backup"
 

@@ -38,14 +38,14 @@ def test_nothing_that_listens_is_exit_code_3(world: World):
 def test_a_wrong_key_is_corrected_where_it_was_set(world: World):
     key = world.cli.variables["LOWTIDE_API_KEY"] = "lt_" + "a" * 43
     said = world.cli.fails(2, "jobs").errors
-    assert "does not know the key in LOWTIDE_API_KEY, or it was revoked" in said
+    assert "does not know the key in LOWTIDE_API_KEY, or it has expired or was revoked" in said
     assert "or correct the variable" in said
     del world.cli.variables["LOWTIDE_API_KEY"]
     config = world.cli.home / ".config" / "lowtide" / "config.toml"
     config.parent.mkdir(parents=True)
     config.write_text(f'server_url = "{world.api.url}"\napi_key = "{key}"\n')
     said = world.cli.fails(2, "jobs").errors
-    assert "does not know the key, or it was revoked" in said
+    assert "does not know the key, or it has expired or was revoked" in said
     assert "LOWTIDE_API_KEY" not in said
 
 

@@ -158,7 +158,7 @@ REFUSED = {
     "inputs: {/data: s3://acme/x}": "s3://acme/x is outside of the places that the",
     "checkpoint: {uri: s3://acme/x}": "s3://acme/x is outside of the buckets that the",
     "infra: aws": "infra: this deployment does not rent from aws, only from local; name one",
-    "project: other": "project: this key belongs to the project",
+    "project: other": "There is no project 'other' that the key",
     "instance_types: [p9.huge]": "'p9.huge' is not a type of machine with GPUs",
     "inputs: {/data: file:///nowhere/at/all}": "file:///nowhere/at/all reaches checkpoints",
 }

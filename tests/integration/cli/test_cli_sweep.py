@@ -128,7 +128,9 @@ def test_what_is_left_besides_machines_is_shown_and_counts(deployment: Deploymen
 
 def test_only_an_admin_may(deployment: Deployment) -> None:
     for arguments in (["sweep"], ["sweep", "--confirm"], ["destroy", "--yes"]):
-        assert "admin key" in deployment.guest.fails(2, *arguments).errors
+        assert (
+            "has the role maintainer, which may not" in deployment.guest.fails(2, *arguments).errors
+        )
 
 
 def test_another_deployments_id_destroys_nothing(deployment: Deployment) -> None:

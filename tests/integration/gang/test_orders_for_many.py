@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine
 
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
 from app.domain.lifecycle.job_command import JobCommand
 from app.orchestration.gang.stop_many import CONTROLLERS, CommandOutcome, command_jobs
-from tests.support.api.agent_api import BY_PERSON
 from tests.support.stories.money_story import RecordedWakeups
 from tests.support.stories.orchestration_story import Story
 
@@ -18,6 +20,10 @@ from tests.support.stories.orchestration_story import Story
 @pytest.fixture
 def story(engine: Engine, tmp_path: Path) -> Story:
     return Story(engine, tmp_path / "store")
+
+
+def of_project(story: Story) -> Principal:
+    return Principal(UUID(int=1), "ada", story.project_id, "alpha", Role.MAINTAINER)
 
 
 def test_what_was_ordered_is_begun_at_once(story: Story) -> None:
@@ -30,7 +36,7 @@ def test_what_was_ordered_is_begun_at_once(story: Story) -> None:
         (CommandOutcome.UNCHANGED, set()),
     ):
         wakeups.rung.clear()
-        done = command_jobs(story.runtime, [job_id], BY_PERSON, JobCommand.CANCEL)
+        done = command_jobs(story.runtime, [job_id], of_project(story), JobCommand.CANCEL)
         assert (done[job_id].outcome, set(wakeups.rung)) == (outcome, rung)
 
 
@@ -39,7 +45,9 @@ def test_a_cancel_at_once_hastens_one_that_saves(story: Story) -> None:
     story.train(job_id)
 
     def cancel(at_once: bool) -> CommandOutcome:
-        done = command_jobs(story.runtime, [job_id], BY_PERSON, JobCommand.CANCEL, at_once=at_once)
+        done = command_jobs(
+            story.runtime, [job_id], of_project(story), JobCommand.CANCEL, at_once=at_once
+        )
         return done[job_id].outcome
 
     assert cancel(False) is CommandOutcome.DONE

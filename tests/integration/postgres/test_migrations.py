@@ -210,6 +210,36 @@ def test_machines_keep_the_names_that_they_had_before_those_were_stored(empty_da
         assert list(numbers.scalars()) == [2, None, 1, 3, None]
 
 
+def test_keys_keep_what_they_may_do_and_lesser_ones_end_with_a_downgrade(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text(_KEYS_OF_0009))
+    migrate.upgrade(empty_database_url)
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        keys = connection.execute(
+            text("SELECT name, role, is_admin, prefix, expires_at FROM api_keys ORDER BY name")
+        )
+        assert keys.all() == [
+            ("ada", "maintainer", False, None, None),
+            ("root", "admin", True, None, None),
+        ]
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text("UPDATE api_keys SET role = 'viewer' WHERE name = 'ada'"))
+    migrate.downgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        good = connection.execute(text("SELECT name FROM api_keys WHERE revoked_at IS NULL"))
+        assert list(good.scalars()) == ["root"], "the release before would let a viewer do all"
+
+
+_KEYS_OF_0009 = """
+INSERT INTO projects (id, name, created_at)
+VALUES ('00000000-0000-0000-0000-000000000002', 'default', '2026-03-01Z');
+INSERT INTO api_keys (id, project_id, name, key_hash, is_admin, created_at)
+VALUES ('00000000-0000-0000-0000-000000000005', '00000000-0000-0000-0000-000000000002', 'ada',
+    'a', false, '2026-03-01Z'),
+    ('00000000-0000-0000-0000-000000000006', '00000000-0000-0000-0000-000000000002', 'root',
+    'b', true, '2026-03-01Z')
+"""
 _MACHINES_OF_0008 = """
 INSERT INTO instances (id, job_id, provider, market, state, origin, requested_at, updated_at,
     billing_speed, suspect, terminate_calls, launched_at)

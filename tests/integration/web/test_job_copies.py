@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -13,6 +11,8 @@ import pytest
 from app.orchestration.agents.read_workdir import workdir_key
 from tests.support.api.people_api import (
     PeopleApi,
+    browser_of,
+    hidden_field,
     make_key,
     make_project,
 )
@@ -23,27 +23,16 @@ DIGEST = f"sha256:{'ab' * 32}"
 @pytest.fixture
 def browser(api: PeopleApi) -> Iterator[httpx.Client]:
     """A client that has signed in as a browser does."""
-    with signed_in(api, api.key) as client:
+    with browser_of(api, api.key) as client:
         yield client
-
-
-@contextmanager
-def signed_in(api: PeopleApi, key: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=api.url, timeout=60) as client:
-        form = {"key": key, "form_token": hidden(client.get("/sign-in").text, "form_token")}
-        assert client.post("/sign-in", data=form).status_code == 303
-        yield client
-
-
-def hidden(page: str, name: str) -> str:
-    """The value of a hidden field."""
-    found = re.search(rf'name="{name}" value="([^"]+)"', page)
-    assert found is not None, page[:2_000]
-    return found[1]
 
 
 def form_of(page: str, **fields: str) -> dict[str, str]:
-    return {"form_token": hidden(page, "form_token"), "once": hidden(page, "once"), **fields}
+    return {
+        "form_token": hidden_field(page, "form_token"),
+        "once": hidden_field(page, "once"),
+        **fields,
+    }
 
 
 def spec_of(api: PeopleApi, name: str) -> dict[str, Any]:
@@ -92,10 +81,10 @@ def test_a_form_from_elsewhere_or_of_another_project_submits_nothing(
         browser.post("/jobs/three/run-again", data={**form, "form_token": "x"}).status_code == 403
     )
     key = make_key(api.engine, make_project(api.engine, "strangers"))
-    with signed_in(api, key) as stranger:
+    with browser_of(api, key) as stranger:
         for path in ("/jobs/three", "/jobs/three/clone", "/jobs/three/log?stream=a.log"):
             assert stranger.get(path).status_code == 404
-        token = hidden(stranger.get("/jobs").text, "form_token")
+        token = hidden_field(stranger.get("/jobs").text, "form_token")
         sent = {"form_token": token, "once": "x"}
         assert stranger.post("/jobs/three/run-again", data=sent).status_code == 404
     assert api.client.get("/api/v1/jobs?name=three-2").json()["items"] == []

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from app.domain.deployment.credentials import digest
-from app.storage.reports.web_sessions import WebSessions
+from app.storage.access.web_sessions import WebSessions
 from app.storage.schema import tables
 from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.api.agent_api import wait_until
@@ -227,7 +227,8 @@ def test_new_sessions_clear_away_old_ones(apis: tuple[PeopleApi, str]):
         connection.execute(insert(sessions), rows)
     kept = WebSessions(api.engine)
     for number in range(2):
-        kept.begin(f"new-{number}", key_id, now, now + timedelta(days=7))
+        begun = kept.begin(f"new-{number}", digest(api.key), now, now + timedelta(days=7))
+        assert begun is not None
     with api.engine.connect() as connection:
         left = set(connection.execute(select(sessions.c.id_hash)).scalars())
     assert not any(each.startswith("old-") for each in left)

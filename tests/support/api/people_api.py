@@ -6,6 +6,7 @@ Here: the served app, the keys, and a client. Not here: agents (`agent_api`), cl
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -25,6 +26,7 @@ from app.api.main import create_app
 from app.api.serving.api_parts import ApiParts
 from app.api.serving.connection_limits import LimitedHttp
 from app.bootstrap import local_cloud_folder
+from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
 from app.domain.market.offer import Hardware
 from app.settings import Settings
@@ -100,8 +102,16 @@ def make_project(engine: Engine, name: str) -> UUID:
     return project_id
 
 
-def make_key(engine: Engine, project_id: UUID, name: str = "ada", *, is_admin: bool = False) -> str:
-    """A key of a project, stored as its digest."""
+def make_key(
+    engine: Engine,
+    project_id: UUID,
+    name: str = "ada",
+    role: Role = Role.MAINTAINER,
+    *,
+    is_admin: bool = False,
+) -> str:
+    """A key of a project, stored as its digest. is_admin: of an admin, whatever `role` says."""
+    role = Role.ADMIN if is_admin else role
     key = f"lt_{SystemEntropy().new_token()}"
     add_row(
         engine,
@@ -110,10 +120,27 @@ def make_key(engine: Engine, project_id: UUID, name: str = "ada", *, is_admin: b
         project_id=project_id,
         name=name,
         key_hash=digest(key),
-        is_admin=is_admin,
+        role=role,
+        is_admin=role is Role.ADMIN,
         created_at=datetime.now(UTC),
     )
     return key
+
+
+@contextlib.contextmanager
+def browser_of(api: PeopleApi, key: str) -> Iterator[httpx.Client]:
+    """A client that has signed in with the key, as a browser does."""
+    with httpx.Client(base_url=api.url, timeout=60) as client:
+        form = {"key": key, "form_token": hidden_field(client.get("/sign-in").text, "form_token")}
+        assert client.post("/sign-in", data=form).status_code == 303
+        yield client
+
+
+def hidden_field(page: str, name: str) -> str:
+    """The value of a hidden field of a page."""
+    found = re.search(rf'name="{name}" value="([^"]+)"', page)
+    assert found is not None, page[:2_000]
+    return found[1]
 
 
 def revoke_key(engine: Engine, key: str) -> None:

@@ -9,14 +9,15 @@ from uuid import UUID
 
 import pytest
 
-from app.api.serving.key_ring import Caller
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
 from app.settings import SettingsError, load_settings
 
-CALLER = Caller(UUID(int=1), "key", UUID(int=2), "default")
+CALLER = Principal(UUID(int=1), "key", UUID(int=2), "default", Role.MAINTAINER)
 ALLOWED = "s3://acme/team, gs://acme-models/"
 JOB = "01911111-2222-7333-8444-55555555555a"
 

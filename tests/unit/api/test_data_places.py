@@ -9,20 +9,21 @@ from uuid import UUID
 
 import pytest
 
-from app.api.serving.key_ring import Caller
 from app.api.submission.data_places import DeploymentPlaces, below_place
 from app.api.submission.spec_body import check_places
 from app.api.submission.spec_places import check_grants
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
 from app.settings import load_settings
 
-MINE = Caller(UUID(int=1), "key", UUID(int=2), "mine")
+MINE = Principal(UUID(int=1), "key", UUID(int=2), "mine", Role.MAINTAINER)
 JOB = "01911111-2222-7333-8444-555555555555"
 NOTHING: Any = None
 
 
-def ask(caller: Caller, places: DeploymentPlaces, **folders: str) -> None:
+def ask(caller: Principal, places: DeploymentPlaces, **folders: str) -> None:
     named = {name: {"/data" if name == "inputs" else "out": uri} for name, uri in folders.items()}
     asyncio.run(check_places(parse_spec({"run": "true", **named}), caller, NOTHING, places))
 
@@ -58,7 +59,7 @@ def test_the_own_store_has_a_place_for_each_project(folder: Path) -> None:
 
 
 def test_a_project_whose_name_is_no_folder_has_its_id(folder: Path) -> None:
-    odd = Caller(UUID(int=1), "key", UUID(int=2), "../other")
+    odd = Principal(UUID(int=1), "key", UUID(int=2), "../other", Role.MAINTAINER)
     places = of_folder(folder)
     ask(odd, places, inputs=(folder / f"data/{UUID(int=2)}").as_uri())
     with pytest.raises(SpecError):
@@ -67,7 +68,7 @@ def test_a_project_whose_name_is_no_folder_has_its_id(folder: Path) -> None:
 
 def test_a_project_that_is_named_like_the_id_of_another_has_not_its_folder(folder: Path) -> None:
     places, id_of_odd = of_folder(folder), UUID(int=2)
-    named_so = Caller(UUID(int=3), "key", UUID(int=4), str(id_of_odd))
+    named_so = Principal(UUID(int=3), "key", UUID(int=4), str(id_of_odd), Role.MAINTAINER)
     ask(named_so, places, inputs=(folder / f"data/{UUID(int=4)}").as_uri())
     with pytest.raises(SpecError):
         ask(named_so, places, inputs=(folder / f"data/{id_of_odd}").as_uri())

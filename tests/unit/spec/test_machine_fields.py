@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from app.api.serving.key_ring import Caller
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.no_offer import why_none_fits
 from app.domain.placement.placement import capacity_key, need_of, rank_offers
@@ -139,7 +140,7 @@ def test_shared_memory_is_memory_of_the_machine() -> None:
 
 # --- what the deployment says ---
 
-CALLER = Caller(UUID(int=1), "key", UUID(int=2), "default")
+CALLER = Principal(UUID(int=1), "key", UUID(int=2), "default", Role.MAINTAINER)
 
 
 def check(spec: JobSpec, places: str = "", **more: Any) -> None:

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 from sqlalchemy import Engine, delete, insert, select, update
 
-from app.storage.reports.job_facts import KeyOwner
+from app.domain.access.principal import Principal
+from app.storage.access.known_keys import PRINCIPALS, is_good, principal_of
 from app.storage.schema import tables
 
 _REMOVED_MAX: Final = 100
 _SESSIONS: Final = tables.sessions
 _KEYS: Final = tables.api_keys
-_PROJECTS: Final = tables.projects
-LIVE_KEYS: Final = (
-    select(_KEYS.c.id, _KEYS.c.name, _KEYS.c.project_id, _PROJECTS.c.name, _KEYS.c.is_admin)
-    .join(_PROJECTS, _PROJECTS.c.id == _KEYS.c.project_id)
-    .where(_KEYS.c.revoked_at.is_(None))
-)
-"""The columns of a `KeyOwner`, for every key that is not revoked."""
 
 
 class WebSessions:
@@ -32,10 +25,18 @@ class WebSessions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def begin(self, id_hash: str, key_id: UUID, now: datetime, expires_at: datetime) -> None:
-        """Keep it. Every new row removes up to a hundred old ones, so that the table stays small
-        without anybody who looks after it.
+    def begin(
+        self, id_hash: str, key_hash: str, now: datetime, expires_at: datetime
+    ) -> Principal | None:
+        """Keep a session of the key with this SHA-256; None, and nothing kept, where none is good.
+
+        Every new row removes up to a hundred old ones, so that the table stays small without
+        anybody who looks after it.
         """
+        # Locked as a rotation locks it: either ends the sessions that the other has seen begin.
+        key = PRINCIPALS.where(_KEYS.c.key_hash == key_hash, is_good(now)).with_for_update(
+            key_share=True, of=_KEYS
+        )
         old = (
             select(_SESSIONS.c.id_hash)
             .where(_SESSIONS.c.expires_at <= now)
@@ -44,23 +45,32 @@ class WebSessions:
             .with_for_update(skip_locked=True)
         )
         with self._engine.begin() as connection:
+            row = connection.execute(key).one_or_none()
+            if row is None:
+                return None
+            owner = principal_of(row)
+            connection.execute(
+                update(_KEYS).where(_KEYS.c.id == owner.key_id).values(last_used_at=now)
+            )
             connection.execute(delete(_SESSIONS).where(_SESSIONS.c.id_hash.in_(old)))
             connection.execute(
                 insert(_SESSIONS).values(
-                    id_hash=id_hash, key_id=key_id, created_at=now, expires_at=expires_at
+                    id_hash=id_hash, key_id=owner.key_id, created_at=now, expires_at=expires_at
                 )
             )
+        return owner
 
-    def owner(self, id_hash: str, now: datetime) -> KeyOwner | None:
-        """Whose it is; None for one that is unknown, ended or over, or whose key was revoked."""
-        statement = LIVE_KEYS.join(_SESSIONS, _SESSIONS.c.key_id == _KEYS.c.id).where(
+    def owner(self, id_hash: str, now: datetime) -> Principal | None:
+        """Whose it is; None once it or its key has ended, and for one that is unknown."""
+        statement = PRINCIPALS.join(_SESSIONS, _SESSIONS.c.key_id == _KEYS.c.id).where(
             _SESSIONS.c.id_hash == id_hash,
             _SESSIONS.c.ended_at.is_(None),
             _SESSIONS.c.expires_at > now,
+            is_good(now),
         )
         with self._engine.connect() as connection:
             row = connection.execute(statement).one_or_none()
-        return None if row is None else KeyOwner(*row)
+        return None if row is None else principal_of(row)
 
     def end(self, id_hash: str, now: datetime) -> None:
         """End it; one that is unknown or has ended is no error."""

@@ -1,0 +1,69 @@
+"""The shapes of answers about keys and projects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from app.api.serving.shapes import Shape
+from app.domain.access.roles import Role
+
+
+class WhoShape(Shape):
+    """Whose key the request came with, and the project that it is in."""
+
+    key: str
+    role: Role
+    project: str
+
+
+class KeyShape(Shape):
+    """A key without its secret. `prefix`: what it begins with; null for keys of before prefixes.
+
+    `last_used_at`: within a minute. `former_until_at`: until when the secret of before the last
+    rotation is good, too. `revoked_by`, `created_by`: an actor, as in a job's events.
+    """
+
+    id: UUID
+    name: str
+    role: Role
+    project: str
+    prefix: str | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    former_until_at: datetime | None
+
+
+class KeyPage(Shape):
+    """Keys that are not revoked, then the others; each the newest first. `next` is always null."""
+
+    items: list[KeyShape]
+    next: None
+
+
+class IssuedKeyShape(KeyShape):
+    """A key with its secret, which no other answer shows."""
+
+    key: str
+
+
+class ProjectShape(Shape):
+    """A project. `jobs`: all that it ever had. `keys`: those that are good."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+    archived_at: datetime | None
+    jobs: int
+    keys: int
+
+
+class ProjectPage(Shape):
+    """Projects by name. `next` is always null."""
+
+    items: list[ProjectShape]
+    next: None

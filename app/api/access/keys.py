@@ -1,0 +1,112 @@
+"""Keys of a project: list, make, rotate, revoke; and whose the caller's own is.
+
+Not here: the rules (`app.orchestration.access.manage_keys`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.access.access_shapes import IssuedKeyShape, KeyPage, KeyShape, WhoShape
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
+from app.api.serving.auth import KeyManager, Reader
+from app.api.serving.json_answers import as_json, page
+from app.api.serving.shapes import fields_of
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
+from app.domain.units.durations import parse_duration
+from app.domain.units.errors import InvalidValue
+from app.orchestration.access.manage_keys import IssuedKey, create_key, revoke_key, rotate_key
+from app.storage.access.key_repository import KeyRow
+
+router = APIRouter(prefix="/api/v1", tags=["keys"], dependencies=[Depends(json_only)])
+
+_KEYS_MAX: Final = 1_000
+_OVERLAP: Final = "1h"
+
+
+class NewKey(BaseModel):
+    """`expires_in`: as `30d` or `12h`; null, or left out, is a key without an end."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Annotated[str, Field(max_length=200)]
+    role: Annotated[Role, Field(strict=False)] = Role.SUBMITTER
+    expires_in: Annotated[str, Field(max_length=40)] | None = None
+
+
+class Rotation(BaseModel):
+    """`overlap`: for how long the secret of before is good, too, as `1h`; `0s` ends it at once."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    overlap: Annotated[str, Field(max_length=40)] = _OVERLAP
+
+
+@router.get("/me", response_model=None, responses={200: {"model": WhoShape}})
+async def me(caller: Reader) -> Response:
+    """The key of this request, its role, and the project that the request is in."""
+    return as_json({"key": caller.key_name, "role": caller.role, "project": caller.project_name})
+
+
+@router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
+def keys(request: Request, caller: KeyManager) -> Response:
+    """The project's keys: those that are not revoked, then the others; each the newest first."""
+    with parts_of(request).runtime.begin() as uow:
+        found = uow.keys.keys(caller.project_id, _KEYS_MAX)
+    return page([_key(row, caller) for row in found], None)
+
+
+@router.post(
+    "/keys", status_code=201, response_model=None, responses={201: {"model": IssuedKeyShape}}
+)
+def create(request: Request, caller: KeyManager, body: Annotated[NewKey, Body()]) -> Response:
+    """Make a key of the project. Its secret is in this answer, and in no other.
+
+    A maintainer makes viewers, submitters and maintainers; an admin any role.
+    """
+    runtime = parts_of(request).runtime
+    life = None if body.expires_in is None else _seconds(body.expires_in, "expires_in")
+    with runtime.begin() as uow:
+        issued = create_key(uow, runtime.entropy, caller, body.name, body.role, life)
+    return as_json(_issued(issued, caller), 201)
+
+
+@router.post("/keys/{key}/rotate", response_model=None, responses={200: {"model": IssuedKeyShape}})
+def rotate(
+    request: Request, caller: KeyManager, key: str, body: Annotated[Rotation | None, Body()] = None
+) -> Response:
+    """Give the key another secret. The one of before stays good for `overlap`; its browsers are
+    signed out at once. Of a key that leaked, revoke it instead.
+    """
+    runtime = parts_of(request).runtime
+    overlap = _seconds((body or Rotation()).overlap, "overlap")
+    with runtime.begin() as uow:
+        issued = rotate_key(uow, runtime.entropy, caller, key, overlap)
+    return as_json(_issued(issued, caller))
+
+
+@router.post("/keys/{key}/revoke", response_model=None, responses={200: {"model": KeyShape}})
+def revoke(request: Request, caller: KeyManager, key: str) -> Response:
+    """End the key within two seconds, and sign out its browsers. Its jobs go on."""
+    with parts_of(request).runtime.begin() as uow:
+        row = revoke_key(uow, caller, key)
+    return as_json(_key(row, caller))
+
+
+def _seconds(written: str, field: str) -> int:
+    try:
+        return parse_duration(written)
+    except InvalidValue as error:
+        raise InvalidValue(f"{field}: {error.message}", field) from error
+
+
+def _key(row: KeyRow, caller: Principal) -> dict[str, Any]:
+    return fields_of(KeyShape, row, project=caller.project_name)
+
+
+def _issued(issued: IssuedKey, caller: Principal) -> dict[str, Any]:
+    return {**_key(issued.row, caller), "key": issued.secret}

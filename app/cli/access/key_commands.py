@@ -1,0 +1,220 @@
+"""`lowtide key`: the keys of a project; and a way back in for who has lost the last one.
+
+Not here: the storing of one's own key (`login`), or projects (`project_commands`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from app.adapters.system_entropy import SystemEntropy
+from app.cli.client import wording
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.failures import UNREACHABLE, CommandFailed
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.job_lookup import path_part
+from app.cli.client.local_command import (
+    AsJson,
+    Quiet,
+    StateDir,
+    ending_well,
+    first_line,
+    settings_with,
+)
+from app.cli.client.terminal import Column, Terminal
+from app.cli.server.migrate_command import database_of
+from app.domain.access.roles import Role
+from app.domain.units.errors import DomainError
+
+if TYPE_CHECKING:
+    from app.orchestration.access.manage_keys import IssuedKey
+
+key = CommandList(cls=DefaultCommandGroup, help="Keys of a project: list, make, rotate, revoke.")
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
+_ONCE: Final = "It is shown this once and is stored nowhere; keep it where only its user reads it."
+
+
+@key.command("list")
+@api_command("lowtide key", "lowtide key list --project vision")
+def list_keys(
+    invocation: Invocation,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also keys that are revoked or have expired.")
+    ] = False,
+) -> None:
+    """List the project's keys (`lowtide key` alone). Needs a maintainer's or an admin's key."""
+    now = datetime.now(UTC)
+    rows = invocation.api.get("/keys")["items"]
+    shown = [row for row in rows if everything or _state(row, now) == "good"]
+    columns = (
+        Column("KEY", lambda row: row["name"]),
+        Column("ROLE", lambda row: row["role"]),
+        Column("BEGINS", _beginning),
+        Column("STATE", lambda row: _state(row, now)),
+        Column("LAST USE", lambda row: wording.ago(row["last_used_at"], now)),
+        Column("CREATED", lambda row: wording.ago(row["created_at"], now)),
+        Column("BY", lambda row: (row["created_by"] or wording.NOTHING).partition(":")[2]),
+        Column("EXPIRES", lambda row: wording.clock_time(row["expires_at"])),
+    )
+    invocation.terminal.listing(
+        columns, shown, result="name", empty="No key of this project is good."
+    )
+
+
+@key.command("show")
+@api_command("lowtide key show")
+def show_key(invocation: Invocation) -> None:
+    """Show which key these commands use, its role, and the project they work in."""
+    mine = invocation.api.get("/me")
+    terminal = invocation.terminal
+    if not terminal.to_script(mine, [mine["key"]]):
+        terminal.line(f"Key {mine['key']}, {mine['role']} of the project {mine['project']}.")
+
+
+@key.command("create")
+@api_command(
+    "lowtide key create ci --role submitter --expires-in 90d",
+    "lowtide key create lea --role viewer --project vision",
+)
+def create_key(
+    invocation: Invocation,
+    name: _Name,
+    role: Annotated[
+        Role,
+        typer.Option(
+            metavar="ROLE",
+            show_choices=False,
+            help="viewer, submitter, maintainer, auditor or admin; never more than your own.",
+        ),
+    ] = Role.SUBMITTER,
+    expires_in: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Until it ends, as 30d; default: it has no end."),
+    ] = None,
+) -> None:
+    """Make a key of the project, and print it once."""
+    body = {"name": name, "role": role.value, "expires_in": expires_in}
+    made = invocation.api.post("/keys", body)
+    end = made["expires_at"]
+    until = "" if end is None else f", until {wording.clock_time(end)} UTC"
+    _print_secret(
+        invocation.terminal,
+        made,
+        f"Key {made['name']}, {made['role']} of the project {made['project']}{until}. {_ONCE}",
+    )
+
+
+@key.command("rotate")
+@api_command("lowtide key rotate ci", "lowtide key rotate ci --overlap 0s")
+def rotate_key(
+    invocation: Invocation,
+    name: _Name,
+    overlap: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="For how long the old secret is good, too; at most 7d."),
+    ] = "1h",
+) -> None:
+    """Give a key another secret, and print it once.
+
+    The name, the role and the jobs stay. Browsers that signed in with the key are signed out. Of a
+    key that leaked, use `lowtide key revoke`.
+    """
+    made = invocation.api.post(f"{_path(name)}/rotate", {"overlap": overlap})
+    until = made["former_until_at"]
+    old = "ended" if until is None else f"is good until {wording.clock_time(until)} UTC"
+    _print_secret(invocation.terminal, made, f"Key {made['name']}: the old secret {old}. {_ONCE}")
+
+
+@key.command("revoke")
+@api_command("lowtide key revoke ci")
+def revoke_key(invocation: Invocation, name: _Name) -> None:
+    """End a key within two seconds, and sign out its browsers. Its jobs go on."""
+    ended = invocation.api.post(f"{_path(name)}/revoke")
+    terminal = invocation.terminal
+    if not terminal.to_script(ended, [ended["name"]]):
+        terminal.line(f"Key {ended['name']} is revoked.")
+
+
+@key.command("recover")
+def recover(
+    project: Annotated[
+        str, typer.Option(metavar="NAME", help="The project that the new key belongs to.")
+    ] = "default",
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a new admin's key without one, on the host of the database.
+
+    For a deployment whose keys are lost. It writes to LOWTIDE_DATABASE_URL, else to
+    the database in the state folder: who can do that could write any row. The key is named
+    recovered-1, and the list of keys says that it was made so.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.adapters.embedded.embedded_errors import EmbeddedServerError, StateFolderBusyError
+
+    terminal = Terminal(as_json=as_json, quiet=quiet)
+    with ending_well(terminal):
+        settings = settings_with(state_dir=state_dir)
+        try:
+            with database_of(settings) as url:
+                issued = _recovered(url, project)
+        except (SQLAlchemyError, EmbeddedServerError, StateFolderBusyError) as error:
+            message = f"no key could be made: {first_line(error)}"
+            raise CommandFailed(message, UNREACHABLE) from error
+        document = {"name": issued.row.name, "project": project, "key": issued.secret}
+        _print_secret(
+            terminal,
+            document,
+            f"Key {issued.row.name}, admin of the deployment, in the project {project}. {_ONCE}",
+        )
+
+
+def _path(name: str) -> str:
+    return f"/keys/{path_part(name, 'key')}"
+
+
+def _recovered(url: str, project: str) -> IssuedKey:
+    from app.bootstrap import NoWakeups
+    from app.orchestration.access.manage_keys import recover_admin
+    from app.storage.session.engine import make_engine
+    from app.storage.session.storage_errors import DatabaseFull, RowsLocked
+    from app.storage.unit_of_work import PostgresUnitOfWorkFactory
+
+    engine = make_engine(url, pool_size=1, max_overflow=0, application_name="lowtide-recover")
+    try:
+        with PostgresUnitOfWorkFactory(engine, NoWakeups())() as uow:
+            return recover_admin(uow, SystemEntropy(), project)
+    except DomainError as error:
+        raise CommandFailed(error.message) from error
+    except (DatabaseFull, RowsLocked) as error:
+        raise CommandFailed(f"no key could be made: {error}", UNREACHABLE) from error
+    finally:
+        engine.dispose()
+
+
+def _print_secret(terminal: Terminal, made: dict[str, Any], sentence: str) -> None:
+    """The secret alone on stdout, so that a pipe can take it; what it is on stderr."""
+    if terminal.as_json:
+        terminal.json(made)
+        return
+    terminal.raw(f"{made['key']}\n")
+    if not terminal.quiet:
+        terminal.note(sentence)
+
+
+def _beginning(row: dict[str, Any]) -> str:
+    return wording.NOTHING if row["prefix"] is None else f"{row['prefix']}…"
+
+
+def _state(row: dict[str, Any], now: datetime) -> str:
+    if row["revoked_at"] is not None:
+        return "revoked"
+    expires_at = row["expires_at"]
+    over = expires_at is not None and datetime.fromisoformat(expires_at) <= now
+    return "expired" if over else "good"

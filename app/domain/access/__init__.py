@@ -1,0 +1,1 @@
+"""Who may do what: keys, roles, and the one function that decides."""

@@ -1,0 +1,65 @@
+"""What an API key looks like, and the bounds of its life.
+
+Not here: who may make one (`roles`), or its digest (`deployment.credentials`).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+from app.domain.access.roles import GRANTABLE_BY, Role
+from app.domain.units.errors import Forbidden, InvalidValue
+
+KEY_PREFIX: Final = "lt_"
+"""Lets people, and scanners for leaked secrets, recognise a key."""
+SHOWN_CHARACTERS: Final = 7
+"""How much of a key is stored and shown, to tell keys apart: 24 of its 256 random bits."""
+LIFE_MAX: Final = timedelta(days=365)
+OVERLAP_MAX: Final = timedelta(days=7)
+USE_RECORDED_EVERY: Final = timedelta(minutes=1)
+"""A key's last use is stored at most so often: a write per request would be most of its cost."""
+
+_KEY: Final = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text has the form of a key."""
+    return _KEY.fullmatch(text) is not None
+
+
+def require_name(name: str, noun: str) -> None:
+    """Raises InvalidValue for what cannot name a key or a project: the rule for a job's name, as a
+    spec names its project.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidValue(
+            f"name: {name[:80]!r} cannot name a {noun}: use 1 to 63 lower-case letters, digits and "
+            "hyphens, with no hyphen at either end",
+            "name",
+        )
+
+
+def expiry_of(life_seconds: float | None, now: datetime) -> datetime | None:
+    """When a key ends that lives so long from now; None for one without an end.
+
+    Raises InvalidValue outside of one second to a year.
+    """
+    if life_seconds is None:
+        return None
+    if not 1 <= life_seconds <= LIFE_MAX.total_seconds():
+        raise InvalidValue("expires_in: write from 1s to 365d", "expires_in")
+    return now + timedelta(seconds=life_seconds)
+
+
+def require_grantable(granting: Role, granted: Role) -> None:
+    """Raises Forbidden where a key of one role may not make, change or revoke one of another."""
+    allowed = GRANTABLE_BY.get(granting, frozenset())
+    if granted not in allowed:
+        names = ", ".join(role for role in Role if role in allowed)
+        raise Forbidden(
+            f"A key that has the role {granting} manages keys with the roles {names}, "
+            f"not {granted}."
+        )

@@ -1,0 +1,99 @@
+"""May this key do that? One function, which every route, page and form asks.
+
+Lives here: the decision and its sentence. Not here: the table of roles (`roles`), or how a key is
+known (`app.api.serving.key_ring`, `app.web.session`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+from uuid import UUID
+
+from app.domain.access.principal import Principal
+from app.domain.access.roles import OWN_ROLES_OF, ROLES_OF, Action, Role
+from app.domain.lifecycle.entities import Job
+from app.domain.units.errors import Forbidden, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What an action is about.
+
+    project_id: None is the deployment. owner_key_id: of a job, the key that submitted it; None
+    where that is not known, as for jobs of before keys had roles.
+    """
+
+    project_id: UUID | None
+    owner_key_id: UUID | None = None
+
+    @classmethod
+    def of_job(cls, job: Job) -> Resource:
+        """A job, with the key that submitted it."""
+        return cls(job.project_id, job.owner_key_id)
+
+
+DEPLOYMENT: Final = Resource(None)
+
+
+class AccessDecision(Enum):
+    """The answer of `may`."""
+
+    ALLOWED = auto()
+    HIDDEN = auto()
+    """Another project's: it is as if it were not there."""
+    FORBIDDEN = auto()
+    """The key's role does not reach."""
+
+
+def may(principal: Principal, action: Action, resource: Resource) -> AccessDecision:
+    """Whether this key, in the project of its request, may do this to that."""
+    foreign = resource.project_id is not None and resource.project_id != principal.project_id
+    allowed = principal.role in ROLES_OF[action]
+    if action is Action.OPEN_PROJECT:
+        return AccessDecision.HIDDEN if foreign and not allowed else AccessDecision.ALLOWED
+    if foreign:
+        return AccessDecision.HIDDEN
+    own = resource.owner_key_id is not None and resource.owner_key_id == principal.key_id
+    if allowed or (own and principal.role in OWN_ROLES_OF.get(action, ())):
+        return AccessDecision.ALLOWED
+    return AccessDecision.FORBIDDEN
+
+
+def require(principal: Principal, action: Action, resource: Resource) -> None:
+    """Nothing where `may` allows it; raises NotFound and Forbidden."""
+    match may(principal, action, resource):
+        case AccessDecision.HIDDEN:
+            raise NotFound("There is nothing of that name in this project.")
+        case AccessDecision.FORBIDDEN:
+            raise Forbidden(_refusal(principal, action))
+        case AccessDecision.ALLOWED:
+            pass
+
+
+def require_role(principal: Principal, action: Action) -> None:
+    """Raises Forbidden where the key's role allows the action on nothing at all: before a look for
+    the thing, which `require` is asked about.
+    """
+    if principal.role not in ROLES_OF[action] | OWN_ROLES_OF.get(action, frozenset()):
+        raise Forbidden(_refusal(principal, action))
+
+
+def _refusal(principal: Principal, action: Action) -> str:
+    needed = _listed(ROLES_OF[action])
+    owners = OWN_ROLES_OF.get(action)
+    besides = ""
+    if owners is not None and principal.role in owners:
+        besides = f", or is the {_listed(owners)} that submitted it"
+    return (
+        f"The key {principal.key_name!r} has the role {principal.role}, which may not "
+        f"{action.value}; use a key that has the role {needed}{besides}."
+    )
+
+
+def _listed(roles: Collection[Role]) -> str:
+    """Their names, from the least to the most, as "maintainer or admin"."""
+    names = [role.value for role in Role if role in roles]
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,44 @@
+"""Who asks: a key, its role, and the project that the request is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from app.domain.access.roles import Role
+from app.domain.lifecycle.events import Actor, ActorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A signed-in person or program, by its key.
+
+    project_id, project_name: the key's own project, or another one that the request has chosen.
+    takes_jobs: False for a project that is archived. home: the key's own project, where the request
+    has chosen another one.
+    """
+
+    key_id: UUID
+    key_name: str
+    project_id: UUID
+    project_name: str
+    role: Role
+    takes_jobs: bool = True
+    home: str = ""
+
+    @property
+    def actor(self) -> Actor:
+        """How it is named in histories: `home/key` in a project that is not its own."""
+        name = f"{self.home}/{self.key_name}" if self.home else self.key_name
+        return Actor(ActorKind.PERSON, name)
+
+    def inside(self, project_id: UUID, project_name: str, takes_jobs: bool) -> Principal:
+        """The same key in another project, which `may` has allowed it to open."""
+        home = self.home or self.project_name
+        return replace(
+            self,
+            project_id=project_id,
+            project_name=project_name,
+            takes_jobs=takes_jobs,
+            home=home,
+        )

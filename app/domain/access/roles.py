@@ -1,0 +1,65 @@
+"""Roles, and what each may do: the table of docs/security.md.
+
+Lives here: the names and the table. Not here: how a request is compared with it (`may`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class Role(StrEnum):
+    """What a key is for. Values are stored and shown; never reuse or rename one."""
+
+    VIEWER = "viewer"
+    """Reads its project."""
+    SUBMITTER = "submitter"
+    """Submits jobs, and commands its own."""
+    MAINTAINER = "maintainer"
+    """Commands every job of its project, and manages the project's keys."""
+    AUDITOR = "auditor"
+    """Reads every project and the deployment, and changes nothing."""
+    ADMIN = "admin"
+    """Everything, in every project and for the deployment."""
+
+
+class Action(StrEnum):
+    """What a route, a form or a command does."""
+
+    OPEN_PROJECT = "open this project"
+    READ = "read"
+    SUBMIT = "submit jobs"
+    COMMAND_JOB = "cancel, pause, resume or interrupt this job"
+    MANAGE_KEYS = "manage keys"
+    READ_DEPLOYMENT = "read what concerns the whole deployment"
+    OPERATE_DEPLOYMENT = "change what concerns the whole deployment"
+
+
+_OF_ALL_PROJECTS: Final = frozenset({Role.AUDITOR, Role.ADMIN})
+
+ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
+    Action.OPEN_PROJECT: _OF_ALL_PROJECTS,
+    Action.READ: frozenset(Role),
+    Action.SUBMIT: frozenset({Role.SUBMITTER, Role.MAINTAINER, Role.ADMIN}),
+    Action.COMMAND_JOB: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.MANAGE_KEYS: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.READ_DEPLOYMENT: _OF_ALL_PROJECTS,
+    Action.OPERATE_DEPLOYMENT: frozenset({Role.ADMIN}),
+}
+"""Who may do it to anything in the project that the request is in.
+
+OPEN_PROJECT: another one than the key's own. What belongs to the caller is in `OWN_ROLES_OF`.
+"""
+
+OWN_ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
+    Action.COMMAND_JOB: frozenset({Role.SUBMITTER}),
+}
+"""Who may do it besides, to what the same key has made."""
+
+GRANTABLE_BY: Final[Mapping[Role, frozenset[Role]]] = {
+    Role.MAINTAINER: frozenset({Role.VIEWER, Role.SUBMITTER, Role.MAINTAINER}),
+    Role.ADMIN: frozenset(Role),
+}
+"""The roles of the keys that a role may make, change and revoke: never more than it has itself."""

@@ -1,0 +1,1 @@
+"""Keys, projects and sessions: who asks, and in which project."""

@@ -1,0 +1,206 @@
+"""Keys and projects in PostgreSQL, for those who manage them.
+
+Not here: how a request's key is known (`known_keys`), or who may manage which (`manage_keys`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as insert_new
+
+from app.domain.access.roles import Role
+from app.storage.access.known_keys import is_good
+from app.storage.schema import tables
+from app.storage.session.record_session import RecordSession
+
+_KEYS: Final = tables.api_keys
+_PROJECTS: Final = tables.projects
+_SESSIONS: Final = tables.sessions
+_SHOWN: Final = (
+    "id", "project_id", "name", "role", "prefix", "created_at", "created_by", "expires_at",
+    "last_used_at", "revoked_at", "revoked_by", "former_until_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class KeyRow:
+    """A key without its secret. prefix: what it begins with; None for those of before prefixes.
+
+    former_until_at: until when the key of before the last rotation is good, too.
+    """
+
+    id: UUID
+    project_id: UUID
+    name: str
+    role: Role
+    prefix: str | None
+    created_at: datetime
+    created_by: str | None
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    former_until_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ProjectRow:
+    """A project. jobs: all that it ever had; keys: those that are good."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+    archived_at: datetime | None
+    jobs: int
+    keys: int
+
+
+class KeyRepository:
+    """Keys and projects, in the store."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
+
+    def lock_admins(self) -> None:
+        """Wait for everybody else who would take an admin's key away, until this commits.
+
+        Locks the deployment's row, which orders to sweep and destroy change, too.
+        """
+        self._session.execute(select(tables.deployment.c.id).with_for_update())
+
+    def good_admins(self, now: datetime) -> set[UUID]:
+        """Admins' keys that are good and have no end: one of them must always be left."""
+        statement = select(_KEYS.c.id).where(
+            _KEYS.c.role == Role.ADMIN, is_good(now), _KEYS.c.expires_at.is_(None)
+        )
+        return {row.id for row in self._session.execute(statement)}
+
+    def keys(self, project_id: UUID, limit: int) -> list[KeyRow]:
+        """A project's keys: those that are not revoked, then the others; each the newest first."""
+        return self._keys(_KEYS.c.project_id == project_id, limit=limit)
+
+    def key(self, project_id: UUID, name: str) -> KeyRow | None:
+        """The project's key of that name, locked."""
+        found = self._keys(_KEYS.c.project_id == project_id, _KEYS.c.name == name, locked=True)
+        return next(iter(found), None)
+
+    def expiry_of(self, key_id: UUID) -> datetime | None:
+        """When a key ends; None for one without an end, and for one that has no row."""
+        found = self._keys(_KEYS.c.id == key_id)
+        return found[0].expires_at if found else None
+
+    def add_key(self, row: KeyRow, key_hash: str) -> bool:
+        """Store a key; False where its name is taken."""
+        statement = (
+            insert_new(_KEYS)
+            .values(**vars(row), key_hash=key_hash, is_admin=row.role is Role.ADMIN)
+            .on_conflict_do_nothing(index_elements=["project_id", "name"])
+            .returning(_KEYS.c.id)
+        )
+        return self._session.execute(statement).one_or_none() is not None
+
+    def replace_key(
+        self, key_id: UUID, key_hash: str, prefix: str, former_until_at: datetime | None
+    ) -> None:
+        """Another secret for a key. former_until_at: until when the one of before is good, too."""
+        former = None if former_until_at is None else _KEYS.c.key_hash
+        self._change(
+            key_id,
+            key_hash=key_hash,
+            prefix=prefix,
+            former_hash=former,
+            former_until_at=former_until_at,
+        )
+
+    def revoke_key(self, key_id: UUID, at: datetime, by: str) -> None:
+        """End a key, and every secret that it had."""
+        self._change(key_id, revoked_at=at, revoked_by=by, former_hash=None, former_until_at=None)
+
+    def end_sessions(self, key_id: UUID, at: datetime) -> None:
+        """Sign out every browser that signed in with this key."""
+        self._session.execute(
+            update(_SESSIONS)
+            .where(
+                _SESSIONS.c.key_id == key_id,
+                _SESSIONS.c.ended_at.is_(None),
+                # Others are removed by whoever signs in next, who waits for this key meanwhile.
+                _SESSIONS.c.expires_at > at,
+            )
+            .values(ended_at=at)
+        )
+
+    def projects(self, now: datetime, limit: int, name: str | None = None) -> list[ProjectRow]:
+        """All projects by name, or the one of that name."""
+        jobs = (
+            select(func.count())
+            .where(tables.jobs.c.project_id == _PROJECTS.c.id)
+            .correlate(_PROJECTS)
+            .scalar_subquery()
+        )
+        keys = (
+            select(func.count())
+            .where(_KEYS.c.project_id == _PROJECTS.c.id, is_good(now))
+            .correlate(_PROJECTS)
+            .scalar_subquery()
+        )
+        statement = select(
+            _PROJECTS.c.id, _PROJECTS.c.name, _PROJECTS.c.created_at, _PROJECTS.c.archived_at,
+            jobs, keys,
+        ).order_by(_PROJECTS.c.name).limit(limit)  # fmt: skip
+        if name is not None:
+            statement = statement.where(_PROJECTS.c.name == name)
+        return [ProjectRow(*row) for row in self._session.execute(statement)]
+
+    def add_project(self, project_id: UUID, budget_id: UUID, name: str, at: datetime) -> bool:
+        """Store a project and its budget, which has no cap; False where its name is taken."""
+        made = self._session.execute(
+            insert_new(_PROJECTS)
+            .values(id=project_id, name=name, created_at=at)
+            .on_conflict_do_nothing(index_elements=["name"])
+            .returning(_PROJECTS.c.id)
+        ).one_or_none()
+        if made is None:
+            return False
+        self._session.execute(
+            # Spending and reservations are counted from the start all the same.
+            insert(tables.budgets).values(
+                id=budget_id,
+                project_id=project_id,
+                job_id=None,
+                cap_microusd=None,
+                spent_microusd=0,
+                reserved_microusd=0,
+            )
+        )
+        return True
+
+    def archive_project(self, project_id: UUID, at: datetime | None) -> None:
+        """Let it take no new jobs from now on; None: let it take them again."""
+        self._session.execute(
+            update(_PROJECTS).where(_PROJECTS.c.id == project_id).values(archived_at=at)
+        )
+
+    def _keys(
+        self, *conditions: ColumnElement[bool], limit: int | None = None, locked: bool = False
+    ) -> list[KeyRow]:
+        """locked: so that no one else changes them; submissions may go on naming them until they
+        are changed.
+        """
+        statement = (
+            select(*(_KEYS.c[name] for name in _SHOWN))
+            .where(*conditions)
+            .order_by(_KEYS.c.revoked_at.is_not(None), _KEYS.c.created_at.desc(), _KEYS.c.name)
+            .limit(limit)
+        )
+        rows = self._session.execute(
+            statement.with_for_update(key_share=True) if locked else statement
+        )
+        return [KeyRow(*row) for row in rows]
+
+    def _change(self, key_id: UUID, **values: object) -> None:
+        self._session.execute(update(_KEYS).where(_KEYS.c.id == key_id).values(values))

@@ -1,0 +1,234 @@
+"""Every route and every form, for every role: refused exactly where the table of roles says so.
+
+The routes are read from the app itself, so that a new one fails here until it has a row.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from app.api.main import create_app
+from app.domain.access.roles import OWN_ROLES_OF, ROLES_OF, Action, Role
+from app.web.page_frame import PageRoute
+from tests.support.api.people_api import (
+    SPEC,
+    PeopleApi,
+    bearer,
+    browser_of,
+    hidden_field,
+    make_key,
+    make_project,
+)
+
+WITHOUT_KEY: Final = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/sign-in", "/sign-out"}
+COMMANDS: Final = {
+    ("POST", "/api/v1/jobs/{job}/cancel"),
+    ("POST", "/api/v1/jobs/{job}/pause"),
+    ("POST", "/api/v1/jobs/{job}/resume"),
+    ("POST", "/api/v1/jobs/batch"),
+    ("POST", "/api/v1/instances/{instance_id}/interrupt"),
+}
+SUBMISSIONS: Final = {
+    ("POST", "/api/v1/jobs"),
+    ("POST", "/api/v1/jobs/check"),
+    ("HEAD", "/api/v1/workdirs/{digest}"),
+    ("PUT", "/api/v1/workdirs/{digest}"),
+}
+KEYS: Final = {
+    ("GET", "/api/v1/keys"),
+    ("POST", "/api/v1/keys"),
+    ("POST", "/api/v1/keys/{key}/rotate"),
+    ("POST", "/api/v1/keys/{key}/revoke"),
+}
+DEPLOYMENT_READS: Final = {("GET", "/api/v1/sweep"), ("GET", "/api/v1/projects")}
+DEPLOYMENT_ORDERS: Final = {
+    ("POST", "/api/v1/sweep"),
+    ("POST", "/api/v1/destroy"),
+    ("POST", "/api/v1/projects"),
+    ("POST", "/api/v1/projects/{project}/archive"),
+    ("POST", "/api/v1/projects/{project}/restore"),
+}
+READS: Final = {
+    ("GET", "/api/v1/me"),
+    ("GET", "/api/v1/jobs"),
+    ("GET", "/api/v1/jobs/{job}"),
+    ("GET", "/api/v1/jobs/{job}/copy"),
+    ("GET", "/api/v1/jobs/{job}/attempts"),
+    ("GET", "/api/v1/jobs/{job}/events"),
+    ("GET", "/api/v1/jobs/{job}/checkpoints"),
+    ("GET", "/api/v1/jobs/{job}/checkpoints/{fence}/{step}"),
+    ("GET", "/api/v1/jobs/{job}/checkpoints/{fence}/{step}/files/{name}"),
+    ("GET", "/api/v1/jobs/{job}/metrics"),
+    ("GET", "/api/v1/jobs/{job}/logs"),
+    ("GET", "/api/v1/jobs/{job}/cost"),
+    ("GET", "/api/v1/jobs/{job}/explanation"),
+    ("POST", "/api/v1/estimates"),
+    ("GET", "/api/v1/estimates/calibration"),
+    ("GET", "/api/v1/costs"),
+    ("GET", "/api/v1/costs/verify"),
+    ("GET", "/api/v1/instances"),
+    ("GET", "/api/v1/offers"),
+    ("GET", "/api/v1/offers/history"),
+}
+ACTION_OF: Final = {
+    **dict.fromkeys(READS, Action.READ),
+    **dict.fromkeys(SUBMISSIONS, Action.SUBMIT),
+    **dict.fromkeys(COMMANDS, Action.COMMAND_JOB),
+    **dict.fromkeys(KEYS, Action.MANAGE_KEYS),
+    **dict.fromkeys(DEPLOYMENT_READS, Action.READ_DEPLOYMENT),
+    **dict.fromkeys(DEPLOYMENT_ORDERS, Action.OPERATE_DEPLOYMENT),
+}
+FORMS: Final = {
+    "/jobs/{job}/cancel": Action.COMMAND_JOB,
+    "/jobs/{job}/pause": Action.COMMAND_JOB,
+    "/jobs/{job}/resume": Action.COMMAND_JOB,
+    "/jobs/-/question": Action.COMMAND_JOB,
+    "/jobs/-/command": Action.COMMAND_JOB,
+    "/jobs/{job}/clone": Action.SUBMIT,
+    "/jobs/{job}/run-again": Action.SUBMIT,
+}
+
+
+def routes() -> list[tuple[str, str]]:
+    """(method, path) of everything that people's programs may call."""
+    found = create_app().openapi()["paths"]
+    return sorted(
+        (method.upper(), path)
+        for path, methods in found.items()
+        for method in methods
+        if path not in WITHOUT_KEY and not path.startswith("/agent/")
+    )
+
+
+def forms() -> list[str]:
+    """The paths of everything that a page posts."""
+    routers = [
+        one.original_router for one in create_app().routes if hasattr(one, "original_router")
+    ]
+    return sorted(
+        route.path
+        for router in routers
+        for route in router.routes
+        if isinstance(route, PageRoute)
+        and "POST" in route.methods
+        and route.path not in WITHOUT_KEY
+    )
+
+
+def may(role: Role, action: Action) -> bool:
+    """Whether the role may do it to anything, its own things included."""
+    return role in ROLES_OF[action] | OWN_ROLES_OF.get(action, frozenset())
+
+
+def test_every_route_and_every_form_has_a_row():
+    assert set(routes()) == set(ACTION_OF)
+    assert set(forms()) == set(FORMS)
+
+
+@pytest.fixture(scope="module")
+def keys(api: PeopleApi) -> dict[Role, str]:
+    return {role: make_key(api.engine, api.project_id, f"of-{role}", role) for role in Role}
+
+
+@pytest.fixture(scope="module")
+def foreign(api: PeopleApi) -> dict[Role, str]:
+    """Keys of another project."""
+    other = make_project(api.engine, "elsewhere")
+    return {role: make_key(api.engine, other, f"from-{role}", role) for role in Role}
+
+
+@pytest.fixture(scope="module")
+def job(api: PeopleApi) -> str:
+    return str(api.submitted(name="watched")["id"])
+
+
+def ask(api: PeopleApi, method: str, path: str, key: str, job: str) -> httpx.Response:
+    """The route, about the job; what else it needs is not there."""
+    filled = path.replace("{job}", job).replace("{instance_id}", str(uuid4()))
+    filled = filled.replace("{fence}", "1").replace("{step}", "10").replace("{name}", "x")
+    filled = re.sub(r"\{\w+\}", "nothing", filled)
+    body: Any = {"notice_seconds": None} if filled.endswith("interrupt") else {}
+    sent = {"json": body} if method == "POST" else {}
+    return httpx.request(method, f"{api.url}{filled}", headers=bearer(key), timeout=20, **sent)
+
+
+@pytest.mark.parametrize(("method", "path"), routes())
+def test_a_route_is_for_the_roles_of_its_action(
+    api: PeopleApi, keys: dict[Role, str], method: str, path: str
+):
+    for role, key in keys.items():
+        # A job that is not there: nothing is changed, and the role is known before that is.
+        answer = ask(api, method, path, key, "nothing-of-that-name")
+        refused = answer.status_code == 403
+        assert refused is not may(role, ACTION_OF[method, path]), (role, answer.text)
+        assert answer.status_code not in (401, 500), answer.text
+        if refused and method != "HEAD":
+            assert f"has the role {role}," in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("method", "path"), [route for route in routes() if "{job}" in route[1]])
+def test_another_projects_job_is_as_if_it_were_not_there(
+    api: PeopleApi, foreign: dict[Role, str], job: str, method: str, path: str
+):
+    nowhere = str(uuid4())
+    for role, key in foreign.items():
+        if not may(role, ACTION_OF[method, path]):
+            continue
+        there, not_there = (ask(api, method, path, key, one) for one in (job, nowhere))
+        assert there.status_code == not_there.status_code == 404, (role, there.text)
+        assert there.text.replace(job, nowhere) == not_there.text
+
+
+@pytest.mark.parametrize("path", forms())
+def test_a_form_is_for_the_roles_of_its_action(
+    api: PeopleApi, keys: dict[Role, str], job: str, path: str
+):
+    for role, key in keys.items():
+        if may(role, FORMS[path]):
+            continue  # what it does then is the subject of the pages' own tests
+        with browser_of(api, key) as browser:
+            token = hidden_field(browser.get("/jobs").text, "form_token")
+            form = {"form_token": token, "once": "o" * 20, "action": "cancel", "job": job}
+            answer = browser.post(path.replace("{job}", "watched"), data=form)
+        assert answer.status_code == 403, (role, answer.text)
+        assert f"has the role {role}," in answer.text
+    assert api.get("/jobs/watched")["state"] == "queued"
+
+
+def test_pages_offer_what_the_role_may_do(api: PeopleApi, keys: dict[Role, str], job: str):
+    offered = {Role.MAINTAINER: True, Role.SUBMITTER: False, Role.VIEWER: False}
+    for role, stops in offered.items():
+        with browser_of(api, keys[role]) as browser:
+            page, listed = browser.get(f"/jobs/{job}").text, browser.get("/jobs").text
+        assert ('id="cancel-button"' in page) is stops
+        assert ('id="clone-button"' in page) is (role is not Role.VIEWER)
+        assert ("may not stop jobs" in listed) is (role is Role.VIEWER)
+
+
+def test_a_submitter_commands_its_own_jobs_and_no_others(
+    api: PeopleApi, keys: dict[Role, str], job: str
+):
+    mine, others = bearer(keys[Role.SUBMITTER]), bearer(keys[Role.MAINTAINER])
+    assert api.client.post("/api/v1/jobs", json={**SPEC, "name": "mine"}, headers=mine).is_success
+    assert api.client.post("/api/v1/jobs/mine/pause", headers=mine).json()["state"] == "paused"
+    refused = api.client.post("/api/v1/jobs/watched/cancel", headers=mine)
+    assert refused.status_code == 403
+    assert "or is the submitter that submitted it" in refused.json()["detail"]
+    body = {"action": "cancel", "ids": ["mine", "watched"]}
+    batch = api.client.post("/api/v1/jobs/batch", json=body, headers=mine).json()
+    assert [(one["named"], one["outcome"]) for one in batch["items"]] == [
+        ("mine", "done"),
+        ("watched", "refused"),
+    ]
+    assert "has the role submitter" in batch["items"][1]["detail"]
+    assert api.get(f"/jobs/{job}")["state"] == "queued"
+    assert api.client.post(
+        "/api/v1/jobs", json={**SPEC, "name": "mine-too"}, headers=mine
+    ).is_success
+    ended = api.client.post("/api/v1/jobs/mine-too/cancel", headers=others)
+    assert ended.json()["state"] == "cancelled", "a maintainer commands every job"

@@ -1,0 +1,98 @@
+"""Keys and projects from the command line; and the way back in for who has lost the last key."""
+
+from __future__ import annotations
+
+import json
+
+from sqlalchemy import select
+
+from app.domain.access.roles import Role
+from app.storage.schema import tables
+from tests.support.api.agent_api import wait_until
+from tests.support.api.people_api import make_key
+from tests.support.cli.cli_world import World
+from tests.support.servers.table_rows import change_rows, fetch_value
+
+KEYS = tables.api_keys
+
+
+def as_admin(world: World, name: str = "root") -> None:
+    key = make_key(world.api.engine, world.job.project_id, name, Role.ADMIN)
+    world.cli.variables["LOWTIDE_API_KEY"] = key
+
+
+def test_a_key_is_made_listed_used_rotated_and_revoked(world: World):
+    made = world.cli.ok("key", "create", "ci", "--expires-in", "30d")
+    [secret] = made.out.split()
+    assert secret.startswith("lt_")
+    assert "Key ci, submitter of the project" in made.errors
+    assert "shown this once" in made.errors
+    listed = world.cli.ok("key")
+    assert secret not in listed.out
+    row = listed.row("ci")
+    assert f"{secret[:7]}…" in row
+    assert "submitter" in row
+    world.cli.variables["LOWTIDE_API_KEY"] = secret
+    assert world.cli.ok("key", "show").out.startswith("Key ci, submitter of the project")
+    assert "has the role submitter, which may not manage keys" in world.cli.fails(2, "key").errors
+    as_admin(world)
+    rotated = json.loads(world.cli.ok("key", "rotate", "ci", "--overlap", "2h", "--json").out)
+    assert rotated["key"] != secret
+    assert rotated["former_until_at"] is not None
+    assert world.cli.ok("key", "revoke", "ci").out == "Key ci is revoked.\n"
+    assert "ci" not in world.cli.ok("key", "list", "-q").out.split()
+    assert "revoked" in world.cli.ok("key", "list", "--all").row("ci")
+    world.cli.variables["LOWTIDE_API_KEY"] = rotated["key"]
+    wait_until(lambda: "revoked" in world.cli.fails(2, "jobs").errors, seconds=20)
+
+
+def test_projects_are_made_and_every_command_can_be_in_one(world: World):
+    as_admin(world)
+    assert (
+        "lowtide key create NAME --project vision"
+        in world.cli.ok("project", "create", "vision").out
+    )
+    world.cli.ok("key", "create", "lea", "--role", "viewer", "--project", "vision")
+    assert "lea" in world.cli.ok("key", "list", "-q", "--project", "vision").out.split()
+    assert "lea" not in world.cli.ok("key", "list", "-q").out.split()
+    assert "digits" in world.cli.ok("jobs").out
+    assert "digits" not in world.cli.ok("jobs", "--project", "vision").out
+    world.cli.variables["LOWTIDE_PROJECT"] = "vision"
+    assert "digits" not in world.cli.ok("jobs").out
+    world.cli.variables["LOWTIDE_PROJECT"] = "not-there"
+    assert "There is no project 'not-there'" in world.cli.fails(2, "jobs").errors
+    del world.cli.variables["LOWTIDE_PROJECT"]
+    assert "archived" in world.cli.ok("project", "archive", "vision").out
+    spec = world.spec("project: vision\nrun: 'true'\n")
+    refused = world.cli.fails(2, "submit", spec, "-d", "-y").errors
+    assert "project: 'vision' is archived" in refused
+    world.cli.ok("project", "restore", "vision")
+    world.cli.ok("submit", spec, "-d", "-y", "--name", "placed")
+    assert "placed" in world.cli.ok("jobs", "--project", "vision").out
+    assert "1" in world.cli.ok("project").row("vision")
+
+
+def test_who_has_lost_every_key_makes_one_on_the_host(world: World):
+    change_rows(world.api.engine, KEYS, revoked_at=world.api.parts.runtime.clock.now())
+    project = fetch_value(
+        world.api.engine,
+        select(tables.projects.c.name).where(tables.projects.c.id == world.job.project_id),
+    )
+    world.cli.variables["LOWTIDE_DATABASE_URL"] = str(
+        world.api.engine.url.render_as_string(hide_password=False)
+    )
+    assert (
+        "no project 'nothing'"
+        in world.cli.fails(2, "key", "recover", "--project", "nothing").errors
+    )
+    for number in (1, 2):
+        made = world.cli.ok("key", "recover", "--project", project)
+        assert f"Key recovered-{number}, admin of the deployment" in made.errors
+    world.cli.variables["LOWTIDE_API_KEY"] = made.out.strip()
+    assert "admin of the project" in world.cli.ok("key", "show").out
+    [row] = [
+        one
+        for one in json.loads(world.cli.ok("key", "list", "--json").out)
+        if one["name"] == "recovered-2"
+    ]
+    assert row["created_by"] == "person:recovery on the host"

@@ -1,0 +1,120 @@
+"""How long a key that was revoked is still remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+from starlette.exceptions import HTTPException
+
+from app.api.serving.key_ring import KeyRing
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
+from app.domain.units.errors import NotFound
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OWNER = Principal(UUID(int=1), "ada", UUID(int=2), "alpha", Role.SUBMITTER)
+KEY = f"Bearer lt_{'a' * 43}"
+
+
+class HandClock:
+    """Shows what it is set to."""
+
+    def __init__(self) -> None:
+        self.at = AT
+
+    def now(self) -> datetime:
+        return self.at
+
+
+class Known:
+    """Answers with its owner, after its turn; raises what it holds instead."""
+
+    def __init__(self, owner: Principal | None = OWNER, failure: OSError | None = None) -> None:
+        self.owner, self.failure = owner, failure
+        self.asked = 0
+
+    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+        return self.owner
+
+    async def project(self, name: str) -> tuple[UUID, bool] | None:
+        return (UUID(int=3), True) if name == "beta" else None
+
+
+@pytest.mark.parametrize("passed", [timedelta(seconds=1), timedelta(hours=-1)])
+def test_a_revoked_key_is_refused_within_a_second_whatever_the_clock_does(
+    passed: timedelta,
+) -> None:
+    clock, known = HandClock(), Known()
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        assert await ring.caller(KEY) == OWNER
+        known.owner = None
+        assert await ring.caller(KEY) == OWNER
+        clock.at += passed
+        with pytest.raises(HTTPException, match="revoked"):
+            await ring.caller(KEY)
+
+    asyncio.run(ask())
+
+
+def test_requests_that_come_together_look_a_key_up_once() -> None:
+    clock, known = HandClock(), Known()
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        gone, *others = [asyncio.create_task(ring.caller(KEY)) for _ in range(50)]
+        await asyncio.sleep(0)
+        gone.cancel()
+        assert all(await asyncio.gather(*others))
+        clock.at += timedelta(seconds=2)
+        assert await ring.caller(KEY) == OWNER
+
+    asyncio.run(ask())
+    assert known.asked == 2
+
+
+def test_a_look_up_that_fails_fails_all_and_is_made_again() -> None:
+    async def ask() -> None:
+        ring = KeyRing(Known(failure=OSError("away")), HandClock())
+        for _ in range(2):
+            told = await asyncio.gather(
+                *(ring.caller(KEY) for _ in range(3)), return_exceptions=True
+            )
+            assert [type(one) for one in told] == [OSError] * 3
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_another_project_opens_for_admins_and_auditors_alone(role: Role) -> None:
+    opens = role in (Role.ADMIN, Role.AUDITOR)
+
+    async def ask() -> None:
+        ring = KeyRing(Known(replace(OWNER, role=role)), HandClock())
+        assert (await ring.caller(KEY, "alpha")).project_id == OWNER.project_id
+        refused = [name for name in ("beta", "gamma") if not await _opens(ring, name)]
+        assert refused == (["gamma"] if opens else ["beta", "gamma"])
+        if opens:
+            inside = await ring.caller(KEY, "beta")
+            assert (inside.project_id, inside.role) == (UUID(int=3), role)
+
+    asyncio.run(ask())
+
+
+async def _opens(ring: KeyRing, project: str) -> bool:
+    try:
+        return (await ring.caller(KEY, project)).project_name == project
+    except NotFound as error:
+        # One sentence for a project that is there and one that is not.
+        return error.message != (
+            f"There is no project {project!r} that the key 'ada' opens; its own is 'alpha'."
+        )
