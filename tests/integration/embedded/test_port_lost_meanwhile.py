@@ -35,6 +35,7 @@ def folder() -> Iterator[Path]:
         yield parent
 
 
+@pytest.mark.full  # starts all programs, and only to see them stop
 def test_an_api_that_is_not_its_own_is_not_taken_for_ready(folder: Path):
     port, output = free_port(), folder / "out"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LOWTIDE_")}
