@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 key = CommandList(cls=DefaultCommandGroup, help="Keys of a project: list, make, rotate, revoke.")
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
-_ONCE: Final = "It is shown this once and is stored nowhere; keep it where only its user reads it."
+_ONCE: Final = "A secret is shown once and stored nowhere; keep it where only its user reads it."
 
 
 @key.command("list")

@@ -97,7 +97,7 @@ def demo(
                 run = DemoRun(api, up.url, folder, DemoNarrator(typer.echo), recorder)
                 ok = run.play(report, machines if prove else None)
     except CommandFailed as failure:
-        typer.echo(f"demo: {failure.message}", err=True)
+        typer.echo("\n".join(["demo: " + failure.message, *failure.lines()[1:]]), err=True)
         raise typer.Exit(failure.exit_code) from failure
     except StateFolderUnusableError as error:
         typer.echo(f"demo: {error}", err=True)

@@ -93,7 +93,10 @@ def finish(terminal: Terminal, job: dict[str, Any]) -> None:
     why = f": {printable(job['why'])}" if job["why"] else ""
     terminal.line(f"{name} {terminal.state(state)}{why} · {spent} · lowtide cost {name}")
     if state == "succeeded":
-        terminal.line(f"What it trained: lowtide download {name}")
+        if job["progress"]["last_checkpoint_at"] is not None:
+            terminal.line(f"What it trained: lowtide download {name}")
+        else:
+            terminal.line(f"Its output: lowtide logs {name}")
         return
     if state == "paused":
         terminal.line(f"Go on with: lowtide resume {name}  (more budget: --budget +USD)")

@@ -26,7 +26,7 @@ def test_a_key_is_made_listed_used_rotated_and_revoked(world: World):
     [secret] = made.out.split()
     assert secret.startswith("lt_")
     assert "Key ci, submitter of the project" in made.errors
-    assert "shown this once" in made.errors
+    assert "shown once" in made.errors
     listed = world.cli.ok("key")
     assert secret not in listed.out
     row = listed.row("ci")

@@ -1,13 +1,16 @@
-"""Rows of jobs and machines: a job's times, what of its cost a cloud waived, a machine's names."""
+"""Rows and last lines: a job's times, what of its cost a cloud waived, a machine's names."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from io import StringIO
 from typing import Any
 
 import pytest
 
+from app.cli.client.terminal import Terminal
 from app.cli.fleet.instance_commands import names_of
+from app.cli.jobs.follow import finish
 from app.cli.jobs.list_commands import _columns
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -76,3 +79,18 @@ def test_a_machine_goes_by_its_name_and_by_the_clouds_id():
 def test_a_machine_that_the_cloud_has_not_named_yet_has_no_name():
     """Else a dash, or `bert-ft/None`, would interrupt it."""
     assert names_of({**RUNNING, "name": None, "provider_instance_id": None}) == []
+
+
+@pytest.mark.parametrize("saved_at", [None, "2031-01-01T12:00:00Z"])
+def test_a_download_is_offered_of_what_was_saved(saved_at: str | None):
+    out = StringIO()
+    job = {
+        "name": "tiny",
+        "state": "succeeded",
+        "why": None,
+        "money": {"spent_microusd": 1_000},
+        "progress": {"last_checkpoint_at": saved_at},
+    }
+    finish(Terminal(out=out), job)
+    assert ("lowtide download tiny" in out.getvalue()) is (saved_at is not None)
+    assert ("lowtide logs tiny" in out.getvalue()) is (saved_at is None)
