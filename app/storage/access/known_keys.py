@@ -1,4 +1,4 @@
-"""Which key a digest belongs to, as a `Principal`: for requests, and for the sign-in page.
+"""Which key a digest belongs to, as a `Principal`: for requests, sign-ins and sessions.
 
 Lives here: what makes a key good, once as text for the async pool and once for SQLAlchemy. Not
 here: making and revoking keys (`key_repository`).

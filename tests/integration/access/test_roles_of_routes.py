@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
 from app.api.main import create_app
 from app.domain.access.roles import OWN_ROLES_OF, ROLES_OF, Action, Role
+from app.storage.schema import tables
 from app.web.page_frame import PageRoute
 from tests.support.api.people_api import (
     SPEC,
@@ -24,6 +25,7 @@ from tests.support.api.people_api import (
     make_key,
     make_project,
 )
+from tests.support.servers.table_rows import add_row
 
 WITHOUT_KEY: Final = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/sign-in", "/sign-out"}
 COMMANDS: Final = {
@@ -226,9 +228,30 @@ def test_a_submitter_commands_its_own_jobs_and_no_others(
         ("watched", "refused"),
     ]
     assert "has the role submitter" in batch["items"][1]["detail"]
+    with browser_of(api, keys[Role.SUBMITTER]) as browser:
+        token = hidden_field(browser.get("/jobs").text, "form_token")
+        for path in ("/jobs/watched/cancel", "/jobs/-/command"):
+            form = {"form_token": token, "action": "cancel", "job": job}
+            answer = browser.post(path, data=form)
+            assert "has the role submitter" in answer.text, (path, answer.status_code)
     assert api.get(f"/jobs/{job}")["state"] == "queued"
     assert api.client.post(
         "/api/v1/jobs", json={**SPEC, "name": "mine-too"}, headers=mine
     ).is_success
     ended = api.client.post("/api/v1/jobs/mine-too/cancel", headers=others)
     assert ended.json()["state"] == "cancelled", "a maintainer commands every job"
+
+
+def test_a_submitter_interrupts_machines_of_its_own_jobs_alone(
+    api: PeopleApi, keys: dict[Role, str], job: str
+):
+    now, machine = api.parts.runtime.clock.now(), uuid4()
+    add_row(
+        api.engine, tables.instances, id=machine, job_id=UUID(job), provider="local",
+        market="spot", state="requested", origin="launched", requested_at=now, updated_at=now,
+        billing_speed=1, suspect=False, terminate_calls=0,
+    )  # fmt: skip
+    path = f"/api/v1/instances/{machine}/interrupt"
+    for role, status in ((Role.SUBMITTER, 403), (Role.MAINTAINER, 409)):
+        answer = api.client.post(path, json={}, headers=bearer(keys[role]))
+        assert answer.status_code == status, (role, answer.text)
