@@ -69,6 +69,7 @@ def leave(*_):
     print("saved", flush=True)
     sys.exit(75)
 signal.signal(signal.SIGTERM, leave)
+print("listens", flush=True)
 time.sleep(600)
 """
 
@@ -79,7 +80,8 @@ def test_the_end_of_a_drain_is_told_before_its_deadline_whatever_becomes_of_the_
     plane = world.open(run=command(world, SAVED))
     world.start()
     plane.train(1)
-    plane.wait_for(FactKind.TRAINER_STARTED)
+    # A process is started before it listens, and SIGTERM ends it there.
+    wait_until(lambda: "listens" in plane.log_text(), plane.log_text)
     plane.log_seconds = 60.0
     asked_at = boot_seconds()
     plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=18.0)

@@ -33,6 +33,7 @@ import json, os, pathlib, signal, sys, time
 notice = pathlib.Path(os.environ["LOWTIDE_NOTICE_FILE"])
 told = []
 signal.signal(signal.SIGTERM, lambda *_: told.append(json.loads(notice.read_text())["deadline"]))
+print("listens", flush=True)
 ends = time.monotonic() + 60
 while time.monotonic() < ends:
     if told:
@@ -87,7 +88,8 @@ def test_a_drain_whose_deadline_comes_nearer_tells_the_trainer_so(world: World) 
     plane = world.open(run=f"exec {sys.executable} {world.root}/listens.py")
     world.start()
     plane.train(1)
-    plane.wait_for(FactKind.TRAINER_STARTED, fence=1)
+    # A process is started before it listens, and SIGTERM ends it there.
+    wait_until(lambda: "listens" in plane.log_text(), plane.log_text)
     plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=300.0)
     wait_until(lambda: "asked" in plane.log_text(), plane.log_text)
     plane.direct(DirectiveKind.DRAIN, 1, drain_seconds=120.0)
