@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from app.api.serving.monitoring import RequestCounts, exposition
 from app.cli.server import up
 from app.settings import PREFIX, Settings
+from app.storage.reports.deployment_facts import DeploymentFacts, ProjectSpend
 from tests.support.sources.source_tree import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
@@ -23,6 +25,8 @@ LOWTIDE = ("migrate", "api", "worker", "beat")
 CLIENT_SETTINGS = {"server_url", "api_key", "project"}
 Prepare = Callable[..., subprocess.CompletedProcess[str]]
 _DEFAULT = re.compile(r"\$\{[A-Z_]+:-([^}]*)\}")
+
+_FIGURE = re.compile(r"\blowtide_[a-z_]+")
 
 every_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
@@ -343,3 +347,22 @@ def test_an_e_mail_address_that_an_old_env_lacks_is_not_passed_over(
     assert environment.read_text("utf-8") == kept
     environment.write_text(kept + "\n".join(told) + "\n", "utf-8")
     assert "by hand" not in printed()
+
+
+@pytest.mark.parametrize("name", ["alerts.yml", "grafana-board.json"])
+def test_alerts_and_the_board_read_figures_that_exist(name: str):
+    facts = DeploymentFacts(
+        jobs_by_state={}, queue_depth=0, oldest_wait_seconds=0, instances_by_state={},
+        unreachable_instances=0, oldest_report_seconds=0, open_launches=0,
+        controller_age_seconds={"claim_jobs": 1.0}, books_differences=0,
+        spend_by_project={"default": ProjectSpend()},
+    )  # fmt: skip
+    counts = RequestCounts()
+    counts.observe("GET", "/healthz", 200, 0.1)
+    shown = set(_FIGURE.findall(exposition(counts, facts, {"logs": 1}).decode()))
+    content = yaml.safe_load((ROOT / "deploy" / "monitoring" / name).read_text("utf-8"))
+    asked = [rule["expr"] for group in content.get("groups", []) for rule in group["rules"]] + [
+        target["expr"] for panel in content.get("panels", []) for target in panel["targets"]
+    ]
+    assert len(asked) >= 9
+    assert {figure for one in asked for figure in _FIGURE.findall(one)} <= shown

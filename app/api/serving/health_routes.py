@@ -1,4 +1,4 @@
-"""Whether this process lives, whether it can serve, and its figures for Prometheus. No sign-in.
+"""Whether this process lives and can serve, which anybody may ask, and figures for Prometheus.
 
 Not here: the figures themselves (`monitoring`).
 """
@@ -15,6 +15,7 @@ from starlette.responses import PlainTextResponse, Response
 from app.adapters.disk_space import measure_folders
 from app.adapters.redis_ping import redis_problem
 from app.api.serving.api_parts import ApiParts, parts_of
+from app.api.serving.auth import DeploymentReader
 from app.api.serving.json_answers import as_json
 from app.api.serving.monitoring import RequestCounts, exposition
 from app.api.serving.shapes import Shape
@@ -81,8 +82,11 @@ def readyz(request: Request) -> Response:
 
 
 @router.get("/metrics", response_model=None, response_class=PlainTextResponse)
-def metrics(request: Request) -> Response:
-    """Figures of this process and of the deployment, in Prometheus' text format."""
+def metrics(request: Request, _caller: DeploymentReader) -> Response:
+    """Figures of this process and of the deployment, in Prometheus' text format.
+
+    They name projects, so that they need the key of an auditor or an admin.
+    """
     parts = parts_of(request)
     counts: RequestCounts = request.app.state.request_counts
     facts = parts.reports.deployment(parts.runtime.clock.now())

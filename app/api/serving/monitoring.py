@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.lifecycle.job import LIVE_JOB_STATES
-from app.storage.reports.job_facts import DeploymentFacts
+from app.domain.units.money import MICROUSD_PER_USD
+from app.storage.reports.deployment_facts import DeploymentFacts
 
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _UNKNOWN = "unknown"
@@ -158,3 +159,38 @@ class _Gauges:
         for name in sorted(self._free_bytes):
             disks.add_metric([name], self._free_bytes[name])
         yield disks
+        yield from self._agents()
+        yield from self._money()
+
+    def _agents(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "lowtide_instances_unreachable",
+            "Machines whose agent is silent, so that they may be gone",
+            value=self._facts.unreachable_instances,
+        )
+        yield GaugeMetricFamily(
+            "lowtide_agent_oldest_report_seconds",
+            "Since when the agent heard least recently has not reported",
+            value=self._facts.oldest_report_seconds,
+        )
+
+    def _money(self) -> Iterator[Metric]:
+        """In dollars, as people set alerts on them. The ledger counts micro-dollars."""
+        rates = GaugeMetricFamily(
+            "lowtide_hourly_cost_usd",
+            "What the machines that are billed now cost an hour",
+            labels=["project"],
+        )
+        today = GaugeMetricFamily(
+            "lowtide_cost_today_usd", "Booked since 00:00 UTC", labels=["project"]
+        )
+        for name, spend in sorted(self._facts.spend_by_project.items()):
+            rates.add_metric([name], spend.microusd_per_hour / MICROUSD_PER_USD)
+            today.add_metric([name], spend.today_microusd / MICROUSD_PER_USD)
+        yield rates
+        yield today
+        yield GaugeMetricFamily(
+            "lowtide_books_differences",
+            "Machines and days whose entries in the ledger and sums in reports differ",
+            value=self._facts.books_differences,
+        )

@@ -1,6 +1,6 @@
-"""Reports on what is rented and can be rented, and gauges for monitoring.
+"""Reports on what is rented and can be rented.
 
-Not here: one job's reports (`job_read_models`), or reports of money.
+Not here: one job's reports (`job_read_models`), gauges (`deployment_facts`), or reports of money.
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from datetime import datetime
 from typing import Any, Final, cast
 from uuid import UUID
 
-from sqlalchemy import Engine, func, or_, select, text
+from sqlalchemy import Engine, func, select, text
 
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
-from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, TERMINAL_JOB_STATES
 from app.domain.market.offer import Pool, Quote
 from app.domain.units.errors import NotFound
-from app.storage.reports.job_facts import DeploymentFacts
+from app.storage.reports.deployment_facts import DeploymentFacts, deployment_facts
 from app.storage.reports.price_history_report import price_histories
 from app.storage.schema import money_tables, tables
 from app.storage.session.machine_names import machine_names
-
-_COUNTED_MAX: Final = 100_000
-"""No gauge counts further, so that reading them costs the same on any day."""
 
 _INSTANCE_COLUMNS: Final = (
     "id", "job_id", "provider", "cloud", "market", "state", "origin", "pool",
@@ -150,45 +146,8 @@ class DeploymentReports:
 
     def deployment(self, now: datetime) -> DeploymentFacts:
         """Gauges for monitoring."""
-        jobs, instances, launches = tables.jobs, tables.instances, tables.launches
-        live = select(jobs.c.state, jobs.c.submitted_at).where(
-            text(f"NOT ({tables.one_of('state', TERMINAL_JOB_STATES)})")
-        )
-        some = live.limit(_COUNTED_MAX).subquery()
-        up = select(instances.c.state).where(text(tables.one_of("state", LIVE_INSTANCE_STATES)))
-        machines = up.limit(_COUNTED_MAX).subquery()
-        runs = tables.controller_runs
         with self._engine.connect() as connection:
-            by_state: dict[str, int] = {
-                str(state): count
-                for state, count in connection.execute(
-                    select(some.c.state, func.count()).group_by(some.c.state)
-                )
-            }
-            oldest = connection.scalar(
-                select(func.min(some.c.submitted_at)).where(
-                    or_(*(some.c.state == state for state in sorted(CLAIMABLE_JOB_STATES)))
-                )
-            )
-            return DeploymentFacts(
-                jobs_by_state=by_state,
-                queue_depth=sum(by_state.get(state, 0) for state in CLAIMABLE_JOB_STATES),
-                oldest_wait_seconds=_age(oldest, now),
-                instances_by_state={
-                    str(state): count
-                    for state, count in connection.execute(
-                        select(machines.c.state, func.count()).group_by(machines.c.state)
-                    )
-                },
-                open_launches=connection.scalar(
-                    select(func.count()).where(launches.c.next_call_at.is_not(None))
-                )
-                or 0,
-                controller_age_seconds={
-                    row.controller: _age(row.ran_at, now)
-                    for row in connection.execute(select(runs.c.controller, runs.c.ran_at))
-                },
-            )
+            return deployment_facts(connection, now)
 
     def schema_revision(self) -> str | None:
         """Which migration the database is at; None before the first."""
@@ -197,7 +156,3 @@ class DeploymentReports:
                 return None
             found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
             return found
-
-
-def _age(at: datetime | None, now: datetime) -> float:
-    return 0.0 if at is None else max(0.0, (now - at).total_seconds())

@@ -143,15 +143,3 @@ class JobFacts:
             disk_full=any(one.has_full_disk for one in self.machines),
             has_checkpoint=self.last_checkpoint is not None,
         )
-
-
-@dataclass(frozen=True)
-class DeploymentFacts:
-    """Gauges for monitoring. Counts stop at a bound; ages are in seconds."""
-
-    jobs_by_state: Mapping[str, int]
-    queue_depth: int
-    oldest_wait_seconds: float
-    instances_by_state: Mapping[str, int]
-    open_launches: int
-    controller_age_seconds: Mapping[str, float]

@@ -27,7 +27,7 @@ from tests.support.api.people_api import (
 )
 from tests.support.servers.table_rows import add_row
 
-WITHOUT_KEY: Final = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/sign-in", "/sign-out"}
+WITHOUT_KEY: Final = {"/healthz", "/readyz", "/openapi.json", "/sign-in", "/sign-out"}
 COMMANDS: Final = {
     ("POST", "/api/v1/jobs/{job}/cancel"),
     ("POST", "/api/v1/jobs/{job}/pause"),
@@ -47,7 +47,11 @@ KEYS: Final = {
     ("POST", "/api/v1/keys/{key}/rotate"),
     ("POST", "/api/v1/keys/{key}/revoke"),
 }
-DEPLOYMENT_READS: Final = {("GET", "/api/v1/sweep"), ("GET", "/api/v1/projects")}
+DEPLOYMENT_READS: Final = {
+    ("GET", "/metrics"),
+    ("GET", "/api/v1/sweep"),
+    ("GET", "/api/v1/projects"),
+}
 DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/sweep"),
     ("POST", "/api/v1/destroy"),

@@ -3,20 +3,27 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 from sqlalchemy import text
 
 from app.api.serving.health_routes import newest_revision
-from app.storage.schema import tables
+from app.storage.schema import money_tables, tables
 from app.storage.session import migrate
 from app.storage.session.engine import make_engine
 from tests.support.api.agent_api import wait_until
-from tests.support.api.people_api import PeopleApi, people_api, settings_for
+from tests.support.api.people_api import (
+    PeopleApi,
+    make_own_gang,
+    people_api,
+    price_pool,
+    settings_for,
+)
 from tests.support.api.refusals import assert_refused
 from tests.support.servers.postgres import PostgresForTests
-from tests.support.servers.table_rows import add_row, execute
+from tests.support.servers.table_rows import add_row, change_row, execute, row_of
 from tests.support.sources.source_tree import ROOT
 
 NO_REDIS = "redis://127.0.0.1:1/0"
@@ -37,7 +44,7 @@ def test_a_ready_api_says_so(api: PeopleApi):
     )
     assert set(disks) == {"state folder", "logs", "object store", "local cloud"}
     assert all(one["free_bytes"] > 0 and not one["full"] for one in disks.values())
-    metrics = httpx.get(f"{api.url}/metrics").text
+    metrics = api.figures()
     assert 'lowtide_disk_free_bytes{folder="object store"} ' in metrics
 
 
@@ -98,7 +105,7 @@ def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
     )
     api.client.get("/api/v1/jobs/no-such-job")
     api.client.get("/no/such/route")
-    text_of = httpx.get(f"{api.url}/metrics").text
+    text_of = api.figures()
     lines = dict(line.rsplit(" ", 1) for line in text_of.splitlines() if line[0] != "#")
     posted = 'lowtide_api_requests_total{method="POST",route="/api/v1/jobs",status="201"}'
     assert float(lines[posted]) == 2
@@ -111,6 +118,27 @@ def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
     assert float(lines["lowtide_queue_oldest_wait_seconds"]) > 0
     assert float(lines['lowtide_instances{state="launched"}']) == 0
     assert float(lines['lowtide_controller_age_seconds{controller="claim_jobs"}']) > 0
+
+
+def test_figures_tell_of_agents_and_money_by_project(api: PeopleApi):
+    price_pool(api, 900_000)
+    gang = make_own_gang(api, 2, name="costly")
+    instance_id, now = gang.instance_ids[0], datetime.now(UTC)
+    change_row(api.engine, tables.instances, instance_id, unreachable_at=now)
+    for day, amount in ((now.date(), 1_250_000), (now.date() - timedelta(days=1), 9_000_000)):
+        add_row(
+            api.engine, money_tables.cost_rollups, instance_id=instance_id, rollup_key=str(day),
+            day=day, project_id=api.project_id, component="instance", kind="usage",
+            amount_microusd=amount, entries=1,
+        )  # fmt: skip
+    name = row_of(api.engine, tables.projects, id=api.project_id).name
+    lines = api.figures().splitlines()
+    assert f'lowtide_hourly_cost_usd{{project="{name}"}} 1.8' in lines
+    assert f'lowtide_cost_today_usd{{project="{name}"}} 1.25' in lines
+    assert "lowtide_instances_unreachable 1.0" in lines
+    assert "lowtide_books_differences 0.0" in lines
+    silence = "lowtide_agent_oldest_report_seconds "
+    assert [line for line in lines if line.startswith(silence)] == [f"{silence}0.0"]
 
 
 def test_the_description_covers_the_spec_and_refers_to_nothing_missing(api: PeopleApi):

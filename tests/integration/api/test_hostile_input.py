@@ -296,7 +296,7 @@ def test_a_client_that_hangs_up_is_no_failure_of_ours(
     )
 
     def gone() -> bool:
-        return 'route="/api/v1/jobs",status="400"' in httpx.get(f"{api.url}/metrics").text
+        return 'route="/api/v1/jobs",status="400"' in api.figures()
 
     assert not gone()
     with caplog.at_level(logging.WARNING):
