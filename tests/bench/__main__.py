@@ -9,7 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from tests.bench.api import agent_reports, cost_ledger, crowded_api, jobs_page, submit_rate
+from tests.bench.api import (
+    access_cost,
+    agent_reports,
+    cost_ledger,
+    crowded_api,
+    jobs_page,
+    submit_rate,
+)
 from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.clouds import clouds_launching, clouds_sweeping, clouds_watching
 from tests.bench.controllers import placement_decisions, queue_cost, simulated_day
@@ -22,6 +29,7 @@ Measure = Callable[[BenchEnvironment], list[Figure]]
 LIMIT_SECONDS = 240
 BENCHMARKS: dict[str, Measure] = {
     "submit": submit_rate.measure,
+    "access": access_cost.measure,
     "queue": queue_cost.measure,
     "start": start_time.measure,
     "idle": idle_cost.measure,
