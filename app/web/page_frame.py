@@ -31,6 +31,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
+from app.domain.billing.budget import enough_text
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import CommandRefused, DomainError, Forbidden, InvalidValue, NotFound
@@ -311,6 +312,7 @@ def _templates() -> Environment:
         usd=formats.usd,
         usd_exact=formats.usd_exact,
         part_percent=formats.part_percent,
+        enough=enough_text,
         per_hour=formats.per_hour,
         saved=formats.saved,
         saved_size=saved_size,

@@ -117,8 +117,10 @@ class AsItRunsShape(Shape):
     """What is left of a job that trains, as it runs now; interruptions are not counted.
 
     pools: those that its machines are in; of these, it replaces what a decision expected.
-    microusd_per_hour, remaining_microusd: of all machines, at their prices of now; the latter is
-    what comes on top of what is spent, as it will be billed. ends_at: as `eta_at` of the job.
+    microusd_per_hour: of all machines that are paid for now. remaining_microusd: of those that it
+    goes on with, at their prices of now: what comes on top of what is spent, as it will be billed;
+    a machine under an interruption notice counts only while no other is there. ends_at: as
+    `eta_at` of the job.
     """
 
     pools: list[str]
@@ -135,7 +137,9 @@ class Explanation(Shape):
     as it runs, as in its own document; what pools would take is told as a decision weighs it, with
     the interruptions to expect. as_it_runs: null while it does not train, or its end is not known.
     billing_speed: the most seconds that a second of its machines, or in a pool of these decisions,
-    is billed as. Costs count it; prices per hour do not.
+    is billed as. Costs count it; prices per hour do not. compares_speed: whether pools are ordered
+    by what an hour of the same work costs there; else by the price of a machine, for those that the
+    spec accepts count as equally fast.
     """
 
     id: UUID
@@ -149,6 +153,7 @@ class Explanation(Shape):
     eta_from: Literal["measured", "estimate"] | None
     as_it_runs: AsItRunsShape | None
     billing_speed: int
+    compares_speed: bool
     slack: str
     waiting: WaitingShape | None
     decisions: list[DecisionShape]

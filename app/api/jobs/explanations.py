@@ -20,6 +20,7 @@ from app.api.serving.auth import Reader
 from app.api.serving.json_answers import as_json
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+from app.domain.placement.placement import work_alike
 from app.domain.placement.placement_decision import PoolVerdict
 from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.deadline_words import slack_sentence
@@ -73,6 +74,7 @@ def explanation(
                 [1, *(one.decision.billing_speed for one in decisions)]
                 + [one.billing_speed for one in machines]
             ),
+            "compares_speed": not work_alike(spec),
             "slack": slack,
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [

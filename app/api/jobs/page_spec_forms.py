@@ -6,14 +6,15 @@ Lives here: the way from a page's thread to the routes' own functions. Not here:
 
 from __future__ import annotations
 
-from anyio import from_thread
+from anyio import from_thread, to_thread
 
 from app.api.jobs.jobs import submit_spec
 from app.api.serving.api_parts import ApiParts
 from app.api.submission.spec_body import parse_in_turn
-from app.api.submission.submission_checks import check_spec
+from app.api.submission.submission_checks import EVALUATORS, check_spec
 from app.domain.access.principal import Principal
 from app.domain.spec.job_spec import JobSpec
+from app.orchestration.placement.never_runs import require_possible
 from app.storage.jobs.job_submission import Submitted
 
 
@@ -34,6 +35,7 @@ class PageSpecForms:
 
         async def check() -> None:
             await check_spec(self._parts, owner, spec, uploaded=True)
+            await self._require_possible(spec)
 
         from_thread.run(check)
 
@@ -50,4 +52,11 @@ class PageSpecForms:
             return Submitted(
                 known.job_id, known.name, known.state, known.submitted_at, known.deadline_at, False
             )
+        if not accept_risk:
+            await self._require_possible(spec)
         return await submit_spec(self._parts, caller, spec, key, accept_risk)
+
+    async def _require_possible(self, spec: JobSpec) -> None:
+        """A person is asked before a job waits for ever, as on the command line."""
+        runtime = self._parts.runtime
+        await to_thread.run_sync(require_possible, runtime, spec, limiter=EVALUATORS)

@@ -120,7 +120,8 @@ def claim_allowed(
         return BudgetCheck(True, f"Within the budget of {cap}: {figures}.")
     return BudgetCheck(
         False,
-        f"Over the budget of {cap} by {_at_least(-left)}: {figures}. Raise the budget to continue.",
+        f"Over the budget of {cap} by {enough_text(-left)}: {figures}. It can continue with a "
+        f"budget of at least {enough_text(budget_microusd - left)}.",
     )
 
 
@@ -129,8 +130,8 @@ def name_budget(sentence: str, *, of_project: bool) -> str:
     return f"The project's budget: {sentence}" if of_project else sentence
 
 
-def _at_least(microusd: int) -> str:
-    """An amount that is enough to add: rounded up to the cent, where it is a cent or more."""
+def enough_text(microusd: int) -> str:
+    """An amount that is enough: rounded up to the cent, where it is a cent or more."""
     if microusd < _CENT_MICROUSD:
         return format_usd(microusd, 6)
     return format_usd(-(-microusd // _CENT_MICROUSD) * _CENT_MICROUSD)

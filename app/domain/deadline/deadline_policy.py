@@ -198,7 +198,7 @@ def _past_the_last_safe_moment(
     )
     return DeadlineDecision(
         DeadlineAction.ACQUIRE_ON_DEMAND,
-        f"The last safe moment has come: on-demand machines are requested, {meanwhile}.",
+        f"The last safe moment has come: on-demand machines are needed now, {meanwhile}.",
         last_safe_at,
         unsafe,
     )

@@ -38,6 +38,15 @@ WAYS_NOTE: Final = (
 )
 """What the costs of the ways are that a decision weighed, for readers who compare them."""
 
+ORDER_BY_SPEED: Final = (
+    "Best first by what an hour of the same work costs there: GPUs are compared by their speed."
+)
+ORDER_BY_PRICE: Final = (
+    "Best first by what an hour of a machine costs there, with the interruptions to expect: "
+    "accepted machines count as equally fast."
+)
+"""How the pools of a decision are ordered, by `placement.work_alike` of the job's spec."""
+
 _PLACES_MAX: Final = 3
 _DONE: Final = {
     DecisionVerdict.SPOT: "Spot machines were requested",

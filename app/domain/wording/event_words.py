@@ -44,7 +44,7 @@ EVENT_WORDS: Final[Mapping[str, str]] = {
     _J.STOP_ORDERED: "stopping",
     _J.STOPPED_FOR_USER: "cancelled",
     _J.STOPPED_FOR_LIMIT: "stopped at a limit",
-    _J.STOPPED_FOR_BUDGET: "budget spent",
+    _J.STOPPED_FOR_BUDGET: "paused by its budget",
     _J.STOPPED_FOR_PAUSE: "paused",
     _J.RESUMED: "resumed",
     _J.GIVEN_UP: "given up",

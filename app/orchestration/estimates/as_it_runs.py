@@ -6,6 +6,7 @@ the work left (`estimate_remaining`), or what a decision expected of a pool (`pl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
@@ -15,8 +16,9 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.placement.expected_cost import steady_microusd
 from app.domain.spec.job_spec import JobSpec
 from app.orchestration.estimates.estimate_remaining import WorkLeft, expected_end, work_left
-from app.storage.reports.job_facts import JobFacts
+from app.storage.reports.job_facts import JobFacts, MachineStatus
 
+_STAY = (InstanceState.LAUNCHED, InstanceState.REGISTERED)
 _RENTED = (InstanceState.LAUNCHED, InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 
 
@@ -25,7 +27,8 @@ class AsItRuns:
     """The rest of a job that trains, if nothing interrupts it; interruptions are not counted.
 
     pools: keys of those that its machines are in. ends_at, remaining_seconds: as its measured pace
-    or its estimate says. remaining_microusd: for all its machines, at their prices of now.
+    or its estimate says. microusd_per_hour: of all that it pays for now. remaining_microusd: for
+    the machines that it goes on with, at their prices of now.
     """
 
     pools: tuple[str, ...]
@@ -47,11 +50,6 @@ def as_it_runs(facts: JobFacts, left: WorkLeft, now: datetime) -> AsItRuns | Non
     if ends_at is None:
         return None
     seconds = max(0, ceil((ends_at - now).total_seconds()))
-    billed = sum(
-        machine.price_microusd_per_hour * machine.instance.billing_speed
-        for machine in facts.machines
-        if machine.price_microusd_per_hour is not None and machine.is_billed
-    )
     return AsItRuns(
         pools=tuple(
             sorted(
@@ -65,8 +63,19 @@ def as_it_runs(facts: JobFacts, left: WorkLeft, now: datetime) -> AsItRuns | Non
         microusd_per_hour=facts.microusd_per_hour,
         ends_at=ends_at,
         remaining_seconds=seconds,
-        remaining_microusd=steady_microusd(billed, seconds),
+        remaining_microusd=steady_microusd(going_on_microusd_per_hour(facts.machines), seconds),
     )
+
+
+def going_on_microusd_per_hour(machines: Sequence[MachineStatus]) -> int:
+    """Of the machines that stay: one that the cloud takes is replaced, not paid for to the end.
+
+    Of all while none stays, for the replacement is not known yet.
+    """
+    billed = [one for one in machines if one.is_billed]
+    stay = [one for one in billed if one.instance.state in _STAY] or billed
+    prices = ((one.price_microusd_per_hour or 0) * one.instance.billing_speed for one in stay)
+    return sum(prices)
 
 
 def is_rented(machine: Instance) -> bool:

@@ -45,11 +45,13 @@ USUAL_LIMITS: Final = Limits()
 class OfferRow:
     """A pool that has what a waiting job needs, with its price now and the verdict on it.
 
-    billing_speed: billed seconds of one second there, which the price does not count.
+    cost_microusd_per_hour: the price with that of what comes with the machine. billing_speed:
+    billed seconds of one second there, which neither counts.
     """
 
     pool: Pool
     microusd_per_hour: int
+    cost_microusd_per_hour: int
     billing_speed: int
     on_demand_ratio: float
     available: int | None
@@ -259,6 +261,7 @@ def _row(item: RankedOffer) -> OfferRow:
     return OfferRow(
         offer.pool,
         offer.price_microusd_per_hour,
+        offer.cost_microusd_per_hour,
         offer.billing_speed,
         offer.on_demand_ratio,
         offer.available,

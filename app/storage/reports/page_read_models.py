@@ -88,6 +88,8 @@ class PriceSample:
 
 _PHASES_MAX: Final = 20_000
 _PRICES_MAX: Final = 20_000
+_KINDS_MAX: Final = 6
+"""Kinds of points, by the names in them, that are thinned each by itself."""
 
 
 class PageReports:
@@ -200,22 +202,32 @@ class PageReports:
             return machine_names(connection, [job_id])
 
     def recent_metrics(self, job_id: UUID, points_max: int) -> list[dict[str, Any]]:
-        """Points in order of (fence, step), thinned evenly where there are more."""
+        """Points in order of (fence, step), thinned evenly where there are more.
+
+        Points with the same names are thinned among themselves, so that what is reported seldom, as
+        by an evaluation, keeps its curve from the beginning on. At most `points_max` and the newest
+        of each such kind, of which the rarest are one.
+        """
         table = tables.metric_points
-        place = func.row_number().over(order_by=(table.c.fence, table.c.step))
-        total = func.count().over()
-        points = (
-            select(table, place.label("place"), total.label("total"))
-            .where(table.c.job_id == job_id)
-            .subquery()
+        name = func.jsonb_object_keys(table.c.metrics).table_valued("name").alias("named")
+        names = select(func.string_agg(name.c.name, ",")).scalar_subquery()
+        named = select(table, names.label("names")).where(table.c.job_id == job_id).subquery()
+        counted = select(
+            named, func.count().over(partition_by=named.c.names).label("alike")
+        ).subquery()
+        kind = func.dense_rank().over(order_by=(counted.c.alike.desc(), counted.c.names))
+        ranked = select(counted, func.least(kind, _KINDS_MAX).label("kind")).subquery()
+        place = func.row_number().over(
+            partition_by=ranked.c.kind, order_by=(ranked.c.fence, ranked.c.step)
         )
+        total = func.count().over(partition_by=ranked.c.kind)
+        points = select(ranked, place.label("place"), total.label("total")).subquery()
         every = (points.c.total + points_max - 1) // points_max
         kept = (points.c.place - 1) % every == 0
         statement = (
             select(points.c.fence, points.c.step, points.c.at, points.c.metrics)
             .where(kept | (points.c.place == points.c.total))
-            .order_by(points.c.place)
-            .limit(points_max + 1)
+            .order_by(points.c.fence, points.c.step)
         )
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(statement).mappings()]

@@ -21,6 +21,7 @@ from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import parse_spec
 from app.domain.spec.spec_document import SpecDocument
 from app.domain.units.errors import (
+    Advice,
     CommandRefused,
     DomainError,
     InvalidValue,
@@ -165,12 +166,12 @@ def _form(
     checked: bool = False,
 ) -> Response:
     problems = [] if error is None else field_problems(error, text)
-    risky = isinstance(error, SpecError) and any(
-        one.kind is ProblemKind.RISKY for one in error.problems
-    )
+    refused = error.problems if isinstance(error, SpecError) else ()
     return render(
         request, "clone.html", visitor, 200 if error is None else 422, job=job, spec_text=text,
-        problems=problems, risky=risky, checked=checked, rows=min(40, text.count("\n") + 2),
+        problems=problems, acceptable=any(one.advice is Advice.ACCEPT_RISK for one in refused),
+        impossible=any(one.kind is ProblemKind.IMPOSSIBLE for one in refused), checked=checked,
+        rows=min(40, text.count("\n") + 2),
         once=parts_of(request).runtime.entropy.new_token(),
     )  # fmt: skip
 

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
 from app.domain.access.may import Resource, require, require_role
 from app.domain.access.roles import Action
+from app.domain.billing.budget import enough_text
+from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import JobCommand
+from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.money import parse_usd
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.gang.stop_job import command_stop, resume
-from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect
+from app.orchestration.placement.unmet_requirements import quoted_pools, unmet_requirements
+from app.web.job.resume_outlook import microusd_to_add
+from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, redirect
 from app.web.session import Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -71,7 +77,12 @@ def resume_job(
 ) -> Response:
     """Put a paused job back into the queue, with more budget when some is given."""
     added = _added_budget(add_budget_usd)
-    return _command(request, visitor, job, form_token, lambda one: resume(one, added))
+    parts = parts_of(request)
+
+    def check(job_id: UUID) -> None:
+        _require_enough(parts, job_id, added or 0)
+
+    return _command(request, visitor, job, form_token, lambda one: resume(one, added), check)
 
 
 def _command(
@@ -80,14 +91,20 @@ def _command(
     job: str,
     form_token: str,
     order: Callable[[JobAggregate], None],
+    check: Callable[[UUID], None] | None = None,
 ) -> Response:
-    """Carry the order out and show the job. Raises CommandRefused, NotFound, FormExpired."""
+    """Carry the order out and show the job. Raises CommandRefused, NotFound, FormExpired.
+
+    check: refuses it by what is read before the job is locked.
+    """
     check_form(request, visitor, form_token)
     parts = parts_of(request)
     runtime = parts.runtime
     assert visitor.owner is not None
     require_role(visitor.owner, Action.COMMAND_JOB)
     job_id = parts.jobs.job_id(visitor.owner.project_id, job)
+    if check is not None:
+        check(job_id)
     with runtime.begin() as uow:
         found = uow.jobs.get(job_id)
         if found is not None:
@@ -101,6 +118,25 @@ def _command(
             name = aggregate.job.name
         uow.notify_after_commit(*_CONTROLLERS)
     return redirect(f"/jobs/{name}")
+
+
+def _require_enough(parts: PageParts, job_id: UUID, added_microusd: int) -> None:
+    """Raises InvalidValue for a budget with which the job would only be paused again."""
+    facts = parts.jobs.job(job_id)
+    paused, budget = facts.job, facts.budget
+    if paused.state is not JobState.PAUSED or budget.cap_microusd is None:
+        return
+    spec, runtime = parse_spec(paused.spec), parts.runtime
+    quoted, now = quoted_pools(parts.jobs, spec), runtime.clock.now()
+    unmet = unmet_requirements(quoted, spec, now, paused, limits=runtime.limits)
+    least = microusd_to_add(unmet, budget, spec.nodes.least)
+    if added_microusd < least:
+        raise InvalidValue(
+            f"The budget must be at least {enough_text(budget.cap_microusd + least)} for the first "
+            f"15 minutes of its machines, or the job is paused again: add {enough_text(least)} or "
+            "more.",
+            "add_budget_usd",
+        )
 
 
 def _added_budget(written: str) -> int | None:

@@ -23,10 +23,12 @@ from app.domain.lifecycle.job import (
     StopCause,
     event_for_stop,
 )
+from app.domain.placement.placement import work_alike
 from app.domain.placement.placement_decision import PlacementDecision
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.wording.deadline_words import slack_sentence
 from app.domain.wording.event_words import without_doubles
+from app.domain.wording.decision_words import ORDER_BY_PRICE, ORDER_BY_SPEED
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_requirements import (
@@ -116,6 +118,7 @@ class JobDetails:
     unmet: UnmetRequirements | None
     why_here: WhyHere
     estimate: KeptEstimate | None
+    pool_order: str
     can_cancel: bool
     can_pause: bool
     can_resume: bool
@@ -171,7 +174,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
             decision=newest,
         ),
         failure=job_failure(parts, job, timeline),
-        resume=_resume(facts, left, unmet),
+        resume=_resume(facts, spec, left, unmet),
         attempts=facts.counts.attempts,
         interruptions=facts.counts.interruptions,
         last_checkpoint=facts.last_checkpoint,
@@ -206,6 +209,7 @@ def _story(
     points: Sequence[Mapping[str, Any]],
     contacts: list[Contact],
     progress: Steps,
+        pool_order=ORDER_BY_PRICE if work_alike(spec) else ORDER_BY_SPEED,
     now: datetime,
 ) -> ChartData:
     """What the chart draws."""
@@ -239,12 +243,13 @@ def _unmet(
 
 
 def _resume(
-    facts: JobFacts, left: WorkLeft, unmet: UnmetRequirements | None
+    facts: JobFacts, spec: JobSpec, left: WorkLeft, unmet: UnmetRequirements | None
 ) -> ResumeOutlook | None:
     """What a paused job will need; None for any other."""
     if facts.job.state is not JobState.PAUSED or unmet is None:
         return None
-    return resume_outlook(facts.job, left, facts.last_checkpoint, unmet, facts.budget)
+    saved, budget = facts.last_checkpoint, facts.budget
+    return resume_outlook(facts.job, left, saved, unmet, budget, spec.nodes.least)
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.domain.billing.budget import left_microusd
+from app.domain.billing.budget import enough_text, first_segment_microusd, left_microusd
 from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
+from app.domain.spec.job_spec_values import MIN_BUDGET_MICROUSD
 from app.domain.wording.checkpoint_words import where_it_continues
 from app.domain.wording.machine_words import machines_in_words
 from app.orchestration.estimates.estimate_remaining import WorkLeft
@@ -22,15 +23,16 @@ from app.web import formats
 class ResumeOutlook:
     """Sentences: where it continues, what it needs, at which price, and what of its budget is left.
 
-    blocked: whether the budget has nothing left, so that it needs more. unblocked_by: what would
-    let it start, of a job for which no machine is free now.
+    add_microusd: what must be added to the budget for it to start at the prices of now; 0 where
+    the budget is enough, or is none. unblocked_by: what would let it start, of a job for which no
+    machine is free now.
     """
 
     goes_on: str
     needs: str
     price: str
     budget: str | None
-    blocked: bool
+    add_microusd: int
     unblocked_by: tuple[str, ...]
 
 
@@ -40,17 +42,32 @@ def resume_outlook(
     saved: LastCheckpoint | None,
     unmet: UnmetRequirements,
     budget: Budget,
+    least_nodes: int,
 ) -> ResumeOutlook:
-    """Of a paused job. unmet: what it needs, with the pools as they are now."""
-    remaining = left_microusd(budget.cap_microusd, budget.spent_microusd)
+    """Of a paused job. unmet: what it needs, with the pools as they are now. least_nodes: the
+    smallest gang that it begins with.
+    """
+    add = microusd_to_add(unmet, budget, least_nodes)
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",
         price=_price(job, left, unmet),
-        budget=_budget(remaining),
-        blocked=remaining is not None and remaining <= 0,
+        budget=budget_words(budget, add),
+        add_microusd=add,
         unblocked_by=() if _fitting(unmet) else unmet.unblocked_by,
     )
+
+
+def microusd_to_add(unmet: UnmetRequirements, budget: Budget, least_nodes: int) -> int:
+    """What the budget lacks for a start: the first 15 minutes of the smallest gang, as of a claim.
+
+    In the cheapest pool that fits now. Without one, what a budget lacks that is used up. At least
+    a cent, the least that a budget can grow by.
+    """
+    prices = [offer.cost_microusd_per_hour for offer in _fitting(unmet)]
+    first = first_segment_microusd([min(prices)] * least_nodes) if prices else 1
+    left = left_microusd(budget.cap_microusd, budget.spent_microusd, first)
+    return 0 if left is None or left >= 0 else max(MIN_BUDGET_MICROUSD, -left)
 
 
 def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
@@ -84,9 +101,16 @@ def _on(offer: OfferRow, count: int) -> str:
     return f"for {machines_in_words(count)} in {pool.zone} ({pool.instance_type}, {market})"
 
 
-def _budget(remaining: int | None) -> str | None:
-    if remaining is None:
+def budget_words(budget: Budget, add: int) -> str | None:
+    """What is left of it; where that is too little, the least budget with which the job starts."""
+    cap, left = budget.cap_microusd, left_microusd(budget.cap_microusd, budget.spent_microusd)
+    if cap is None or left is None:
         return None
-    if remaining <= 0:
-        return "Its budget is used up: add to it when you resume."
-    return f"{formats.usd(remaining)} of its budget is left."
+    told = "Its budget is used up" if left <= 0 else f"{formats.usd(left)} of its budget is left"
+    if not add:
+        return f"{told}."
+    least = (
+        f"it needs a budget of at least {enough_text(cap + add)}, {enough_text(add)} more, for the "
+        "first 15 minutes of its machines"
+    )
+    return f"{told}: {least}, or it is paused again."

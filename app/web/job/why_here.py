@@ -68,7 +68,8 @@ class PoolLine:
 class ToldDecision:
     """One decision. `ways`: what each way from there to the end was expected to cost.
 
-    sentence: of one that is over, in the past.
+    sentence: of one that is over, in the past. order_note: why the pool that the job is in is not
+    the first of them, "" where it is, or it is in none of them.
     """
 
     number: int
@@ -80,6 +81,7 @@ class ToldDecision:
     ways: tuple[tuple[str, int], ...]
     pools: tuple[PoolLine, ...]
     more_pools: tuple[PoolLine, ...]
+    order_note: str
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,18 @@ def why_here(
     rented = [] if job.ended_at is not None else [one for one in machines if is_rented(one)]
     here = {one.pool.key for one in rented if one.pool is not None}
     at_rest = job.ended_at is not None or job.state is JobState.PAUSED
-    present = _Present(job.node_count, here, running)
+    present = _Present(job.node_count, here, running, job.deadline_missed_at)
     told = tuple(
         replace(
             _told(one, present),
-            sentence=sentence_now(one.decision, job, machines, newest=place == 0 and not at_rest),
+            sentence=sentence_now(
+                one.decision,
+                job,
+                machines,
+                newest=place == 0
+                and not at_rest
+                and not _missed_since(job.deadline_missed_at, one),
+            ),
         )
         for place, one in enumerate(decisions)
     )
@@ -149,11 +158,23 @@ def _place(pool: Pool) -> str:
 
 @dataclass(frozen=True)
 class _Present:
-    """The job as it is: its machines, the pools that they are in, and how it goes on there."""
+    """The job as it is: its machines, the pools that they are in, and how it goes on there.
+
+    missed_at: when its deadline passed.
+    """
 
     node_count: int
     here: Collection[str]
     running: AsItRuns | None
+    missed_at: datetime | None
+
+
+def _missed_since(missed_at: datetime | None, kept: KeptDecision) -> bool:
+    """Whether the deadline that a decision was made for has passed since.
+
+    What it expected of each way to the end counted on meeting it, which none can any more.
+    """
+    return missed_at is not None and kept.last_confirmed_at < missed_at
 
 
 def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
@@ -161,6 +182,7 @@ def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
     count = decision.node_count or present.node_count
     rows = [_row(one, count, kept.last_confirmed_at, present) for one in decision.pools]
     # The pool that the job is in is shown however many were better.
+    over = _missed_since(present.missed_at, kept)
     shown = [row for place, row in enumerate(rows) if row.here or place < POOLS_SHOWN]
     return ToldDecision(
         number=kept.decision_no,
@@ -169,9 +191,25 @@ def _told(kept: KeptDecision, present: _Present) -> ToldDecision:
         sentence=decision.sentence,
         decided_at=decision.decided_at,
         confirmed_at=kept.last_confirmed_at,
-        ways=_ways(decision),
+        ways=() if over else _ways(decision),
         pools=tuple(shown),
         more_pools=tuple(row for row in rows[POOLS_SHOWN:] if not row.here),
+        order_note=_order_note(rows),
+    )
+
+
+def _order_note(rows: Sequence[PoolLine]) -> str:
+    here = next((place for place, row in enumerate(rows) if row.here), 0)
+    if here == 0:
+        return ""
+    if rows[here].chosen:
+        return (
+            "Machines were requested in every pool that is marked ✓, and the cloud picked one: so "
+            "the job may be in a pool that is not the first here."
+        )
+    return (
+        "The job got its machines before this decision, and moves only where that saves more than "
+        "the move costs: so it may be in a pool that is not the first here."
     )
 
 

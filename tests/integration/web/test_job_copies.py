@@ -115,6 +115,21 @@ def test_what_cannot_be_run_again_as_it_was_comes_back_as_a_form(
     assert "line 1" in broken.text or "line 2" in broken.text
 
 
+def test_what_will_never_run_is_submitted_only_by_the_box_that_accepts_it(
+    api: PeopleApi, browser: httpx.Client
+):
+    api.submitted(name="never")
+    spec = "name: never-2\nrun: python t.py\nestimate: {hours: 5, gpu: V100}\ndeadline: 1h\n"
+    form = form_of(browser.get("/jobs/never/clone").text, spec=spec)
+    for action in ("check", "submit"):
+        page = browser.post("/jobs/never/clone", data={**form, "action": action})
+        assert page.status_code == 422
+        assert 'name="accept_risk"' in page.text
+    assert api.client.get("/api/v1/jobs/never-2").status_code == 404
+    accepted = browser.post("/jobs/never/clone", data={**form, "accept_risk": "true"})
+    assert accepted.headers["location"] == "/jobs/never-2"
+
+
 def test_a_job_that_saved_nothing_says_so_and_a_missing_log_is_a_page(
     api: PeopleApi, browser: httpx.Client
 ):
