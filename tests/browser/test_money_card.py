@@ -18,6 +18,13 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     with site.api.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE instances SET on_demand_microusd_per_hour = 90000")
     look.signed_in(site.key, "/jobs/digits")
+    # As in the list of jobs: a saving is a figure once the cost is final.
+    so_far = look.page.locator(".figures div").filter(has_text="Saved, net")
+    expect(so_far.locator(".number")).to_have_text("–")
+    expect(so_far).to_contain_text(re.compile(r"-\d+ % so far, against on-demand"))
+    with site.api.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE jobs SET cost_final_at = now()")
+    look.go("/jobs/digits")
     row = look.page.get_by_role("row", name=re.compile("more than on-demand"))
     expect(row.locator(".bad-text")).to_have_text(re.compile(r"^\$0\.\d{6}$"))
     expect(row.locator(".good-text")).to_have_count(0)

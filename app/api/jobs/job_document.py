@@ -15,6 +15,7 @@ from app.domain.billing.budget import left_microusd
 from app.domain.deployment.disk_full import without_disk
 from app.domain.lifecycle.job import JobState
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.units.percent import progress_percent
 from app.domain.wording.why_words import why
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
@@ -58,7 +59,7 @@ def _progress(facts: JobFacts, left: WorkLeft, now: datetime) -> dict[str, Any]:
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
     elif left.total_steps:
-        percent = round(min(100.0, 100.0 * left.step / left.total_steps), 1)
+        percent = progress_percent(left.step, left.total_steps)
     return {
         "step": left.step,
         "total_steps": left.total_steps,

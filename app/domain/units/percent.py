@@ -22,6 +22,14 @@ def percent_down(share: float) -> str:
     return f"{value:.0f} %"
 
 
+def progress_percent(step: int, total_steps: int) -> float:
+    """How far a job is, 0 to 100 with one decimal, rounded down: 100 is reached by the last step.
+
+    Whoever shows whole percent rounds down, too, so that no two places differ.
+    """
+    return min(1000, 1000 * step // total_steps) / 10
+
+
 def saved_percent(ratio: float | Fraction) -> str:
     """How much of on-demand's cost was saved: 0.746 → "74 %"; -0.256 → "-26 %", which cost more."""
     return percent_down(float(ratio))

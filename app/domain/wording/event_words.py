@@ -8,27 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final
 
 from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import InstanceEvent
 from app.domain.lifecycle.job import JobEvent
 
-
-class _Told(Protocol):
-    """An entry of a history: its sentence, number, and the name of the machine that it is about."""
-
-    @overload
-    def __getitem__(self, key: Literal["message"], /) -> str: ...
-
-    @overload
-    def __getitem__(self, key: Literal["seq"], /) -> int: ...
-
-    def get(self, key: Literal["machine"], /) -> str | None: ...
-
-
-Row = TypeVar("Row", bound=_Told)
 _J, _A, _I, _K = JobEvent, AttemptEvent, InstanceEvent, JobEventKind
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -120,6 +106,21 @@ EVENT_WORDS: Final[Mapping[str, str]] = {
 }
 
 
+_VERDICTS: Final = frozenset(
+    {
+        _A.VERDICT_SUCCEEDED,
+        _A.VERDICT_INTERRUPTED,
+        _A.VERDICT_FAILED,
+        _A.VERDICT_STOPPED,
+        _A.VERDICT_YIELDED,
+        _A.VERDICT_LOST,
+    }
+)
+_ATTEMPT_ENDS: Final = frozenset(
+    {_J.ATTEMPT_ENDED_FRESH, _J.ATTEMPT_ENDED_RETRYABLE, _J.ATTEMPT_ENDED_FATAL}
+)
+
+
 def event_words(kind: str) -> str:
     """What a kind is called; of another version's kind its own words."""
     return EVENT_WORDS.get(kind) or kind.replace("_", " ")
@@ -145,25 +146,56 @@ def actor_words(text: str, machine: str | None) -> str:
             return machine or ("a machine" if _ID.fullmatch(actor.name) else actor.name)
 
 
-def _seq_of(row: Row) -> int:
-    return row["seq"]
-
-
-def without_doubles(events: Iterable[Row]) -> list[Row]:
-    """Rows of a history, in either order, less those that say what the one before has said.
+def without_doubles(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of a history, in either order of their numbers, each thing that happened told once.
 
     A job, its attempt and its machines each record what happens to all of them; of those, the entry
     that names its machine is kept, else the oldest. What happens to two machines alike is told of
-    each.
+    each, but for a request, which tells of all its machines. What an entry only announces is left
+    out before the entry that tells it: the trainer's end and the attempt's before what follows for
+    the job, and that the last machine is ready before that all are.
     """
-    kept: list[Row] = []
-    for event in events:
-        if not kept or kept[-1]["message"] != event["message"]:
-            kept.append(event)
-        elif event.get("machine") is None and kept[-1].get("machine") is None:
-            kept[-1] = min(kept[-1], event, key=_seq_of)
-        elif event.get("machine") not in (None, kept[-1].get("machine")):
-            if kept[-1].get("machine") is None:
-                kept.pop()
-            kept.append(event)
-    return kept
+    rows = [dict(event) for event in events]
+    turned = len(rows) > 1 and rows[0]["seq"] > rows[-1]["seq"]
+    kept: list[dict[str, Any]] = []
+    for row in reversed(rows) if turned else rows:
+        _add(kept, row)
+    return kept[::-1] if turned else kept
+
+
+def _add(kept: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    """Add the next entry to those that are kept, or fold it into the last of them."""
+    while kept and _announces(kept[-1], row):
+        kept.pop()
+    if not kept:
+        kept.append(row)
+    elif _is_ready_told(kept[-1], row):
+        pass
+    elif _is_one_request(kept[-1], row):
+        kept[-1]["machine"] = None
+    elif kept[-1]["message"] != row["message"] or row.get("kind") == _I.LAUNCH_SUBMITTED:
+        kept.append(row)
+    elif row.get("machine") not in (None, kept[-1].get("machine")):
+        if kept[-1].get("machine") is None:
+            kept.pop()
+        kept.append(row)
+
+
+def _announces(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Whether the entry before tells a part of what this one tells in full."""
+    kinds = before.get("kind"), row.get("kind")
+    if kinds[0] == _A.MEMBER_ENDED:
+        return kinds[1] in _VERDICTS
+    same = before["message"] == row["message"]
+    return kinds[0] in _VERDICTS and kinds[1] in _ATTEMPT_ENDS and not same
+
+
+def _is_ready_told(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    return before.get("kind") == _I.AGENT_REGISTERED and row.get("kind") == _A.MEMBERS_REGISTERED
+
+
+def _is_one_request(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Of one transaction: another attempt may request as many machines, too."""
+    told = ("kind", "message", "at")
+    requested = row.get("kind") == _I.LAUNCH_SUBMITTED
+    return requested and all(before.get(name) == row.get(name) for name in told)

@@ -16,6 +16,7 @@ from app.domain.billing.billing_rules import RULES
 from app.domain.estimate.job_estimate import (
     PATHS,
     CurvePoint,
+    DeadlineCurve,
     Forecast,
     deadline_curve,
     earliest_finish_seconds,
@@ -85,12 +86,13 @@ def estimate_job(
     """
     asked = ask(runtime, project_id, spec, submitted_at)
     question = asked.question
-    curve: tuple[CurvePoint, ...] = ()
+    curve = DeadlineCurve()
     if compare:
         curve = deadline_curve(question, runtime.entropy.replayable(seed))
+    draw, own = runtime.entropy.replayable(seed), curve.own
     return JobEstimate(
-        estimates=estimates(question, runtime.entropy.replayable(seed), paths, compare=compare),
-        curve=curve,
+        estimates=estimates(question, draw, paths, compare=compare, own=own),
+        curve=curve.points,
         pools=question.spot,
         on_demand=question.on_demand,
         work_seconds=question.work_seconds,

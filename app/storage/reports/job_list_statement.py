@@ -111,7 +111,7 @@ SELECT json_build_object(
         'deadline_at', deadline_at, 'last_safe_at', last_safe_at,
         'step', step, 'total_steps', total_steps,
         'percent', CASE WHEN state = 'succeeded' THEN 100.0
-            WHEN total_steps > 0 THEN round(least(100.0, 100.0 * step / total_steps), 1) END,
+            WHEN total_steps > 0 THEN trunc(least(100.0, 100.0 * step / total_steps), 1) END,
         'remaining_seconds', {remaining},
         'eta_from', CASE WHEN {remaining} IS NOT NULL THEN eta_from END,
         'node_count', node_count, 'nodes', nodes, 'machines', machines, 'pools', pools,

@@ -37,8 +37,8 @@ class JobSearch:
     """Which jobs of a project, and which rows of them.
 
     states: empty means all. name: a part of the name. prefix: the name before its last `-NNN`.
-    labels: each must be there, with its value. grouped: jobs that share a prefix are one row.
-    offset, limit: in rows. today_at: when the day of the totals began.
+    labels: each must be there, with its value; None: with any. grouped: jobs that share a prefix
+    are one row. offset, limit: in rows. today_at: when the day of the totals began.
     """
 
     project_id: UUID
@@ -46,7 +46,7 @@ class JobSearch:
     states: frozenset[JobState] = frozenset()
     name: str = ""
     prefix: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = field(default_factory=dict)
     order: JobOrder = JobOrder.STATE
     grouped: bool = False
     offset: int = 0

@@ -134,6 +134,8 @@ SELECT json_build_object(
         WHERE state = '{failed}' AND ended_at >= %(today_at)s)
 )::text
 """
+_LABELLED: Final = """coalesce(spec->'labels' @> %(labels)s::jsonb
+    AND jsonb_exists_all(spec->'labels', %(label_keys)s::text[]), false)"""
 _CHOSEN: Final = """
 SELECT matching.id, matching.name, matching.state, budgets.spent_microusd
 FROM matching JOIN budgets ON budgets.id = matching.budget_id
@@ -183,7 +185,9 @@ def _conditions(search: JobSearch) -> tuple[str, bool, dict[str, Any]]:
         conditions.append(f"{_PREFIX} = %(prefix)s")
         parameters["prefix"] = search.prefix
     if search.labels:
-        parameters["labels"] = orjson.dumps(dict(search.labels)).decode()
+        valued = {name: value for name, value in search.labels.items() if value is not None}
+        parameters["labels"] = orjson.dumps(valued).decode()
+        parameters["label_keys"] = list(search.labels)
     return " AND ".join(conditions), bool(search.labels), parameters
 
 
@@ -195,7 +199,7 @@ def _in(states: bool) -> str:
 def _found(conditions: str, labelled: bool) -> str:
     return _FOUND.format(
         columns=_COLUMNS,
-        labelled="coalesce(spec->'labels' @> %(labels)s::jsonb, false)" if labelled else "true",
+        labelled=_LABELLED if labelled else "true",
         considered=CONSIDERED_MAX,
         terminal=_TERMINAL,
         conditions=conditions,

@@ -95,13 +95,10 @@ def lane_pieces(lane: MachineLane, axis: Axis, through: Mapping[int, int]) -> li
         activity = max(lengths, key=lambda name: lengths[name])
         from_at, to_at = group[0].from_at, group[-1].to_at
         x, width = _place(axis, from_at, to_at)
-        cost = _cost_microusd(lane.prices, from_at, to_at, speed)
+        cost = _cost_words(lane, from_at, to_at, speed)
         mostly = "mostly " if len(lengths) > 1 else ""
         steps = group[0].steps if len(group) == 1 else ""
-        title = (
-            f"{lane.label}: {mostly}{formats.words(activity)}, {_seconds(group)}"
-            f"{steps}{'' if cost is None else f', about {formats.usd(cost)}'}"
-        )
+        title = f"{lane.label}: {mostly}{formats.words(activity)}, {_seconds(group)}{steps}{cost}"
         pieces.append(LanePiece(activity, x, width, title, _price_at(lane.prices, from_at)))
     return pieces
 
@@ -174,6 +171,15 @@ def _price_at(prices: Iterable[PriceSegment], at: datetime) -> int | None:
         if found is None or price.from_at <= at:
             found = price.microusd_per_hour
     return found
+
+
+def _cost_words(lane: MachineLane, from_at: datetime, to_at: datetime, speed: int) -> str:
+    """What a piece cost; of a machine that its cloud does not charge for, that."""
+    rating = lane.instance.rating
+    if rating is not None and rating["waived"]:
+        return ", not charged"
+    cost = _cost_microusd(lane.prices, from_at, to_at, speed)
+    return "" if cost is None else f", about {formats.usd(cost)}"
 
 
 def _cost_microusd(

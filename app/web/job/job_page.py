@@ -26,9 +26,10 @@ from app.domain.lifecycle.job import (
 from app.domain.placement.placement import work_alike
 from app.domain.placement.placement_decision import PlacementDecision
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.units.percent import progress_percent
 from app.domain.wording.deadline_words import slack_sentence
-from app.domain.wording.event_words import without_doubles
 from app.domain.wording.decision_words import ORDER_BY_PRICE, ORDER_BY_SPEED
+from app.domain.wording.event_words import without_doubles
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_requirements import (
@@ -117,8 +118,8 @@ class JobDetails:
     events: tuple[Mapping[str, Any], ...]
     unmet: UnmetRequirements | None
     why_here: WhyHere
-    estimate: KeptEstimate | None
     pool_order: str
+    estimate: KeptEstimate | None
     can_cancel: bool
     can_pause: bool
     can_resume: bool
@@ -130,8 +131,20 @@ class JobDetails:
         return min(1.0, self.spent_microusd / budget) if budget else None
 
     @property
+    def is_unbooked(self) -> bool:
+        """Whether an ended job had machines, and nothing of them is booked as yet."""
+        ran = any(row.instance.launched_at is not None for row in self.machines)
+        open_yet = self.job.ended_at is not None and self.job.cost_final_at is None
+        return ran and open_yet and not self.spent_microusd and not self.waived_microusd
+
+    @property
+    def final_saved_ratio(self) -> Fraction | None:
+        """The headline, as the list of jobs has it: None until the job's cost is final."""
+        return None if self.job.cost_final_at is None else self.net_saved_ratio
+
+    @property
     def net_saved_ratio(self) -> Fraction | None:
-        """The headline: how much less this cost than the same work on demand."""
+        """How much less this has cost so far than the same work on demand."""
         return None if self.cost is None else self.cost.statement.net_saved_ratio
 
 
@@ -195,6 +208,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
         events=tuple(without_doubles(parts.reports.recent_events(job_id, EVENTS_SHOWN))),
         unmet=unmet if job.state in CLAIMABLE_JOB_STATES else None,
         why_here=why_here(job, decisions, [lane.instance for lane in timeline.lanes], running),
+        pool_order=ORDER_BY_PRICE if work_alike(spec) else ORDER_BY_SPEED,
         estimate=None if kept is None or kept.cost_p50_microusd is None else kept,
         can_cancel=_possible(job, StopCause.USER),
         can_pause=job.state is not JobState.STOPPING and _possible(job, StopCause.PAUSE),
@@ -209,7 +223,6 @@ def _story(
     points: Sequence[Mapping[str, Any]],
     contacts: list[Contact],
     progress: Steps,
-        pool_order=ORDER_BY_PRICE if work_alike(spec) else ORDER_BY_SPEED,
     now: datetime,
 ) -> ChartData:
     """What the chart draws."""
@@ -277,7 +290,7 @@ def _progress(facts: JobFacts, left: WorkLeft, running: AsItRuns | None, now: da
     if job.state is JobState.SUCCEEDED:
         percent = 100.0
     elif left.total_steps:
-        percent = min(100.0, 100 * left.step / left.total_steps)
+        percent = progress_percent(left.step, left.total_steps)
     going = job.state in (JobState.RUNNING, JobState.STARTING, JobState.RECOVERING)
     seconds, end = left.to_the_end if going else None, None
     if seconds is not None:

@@ -123,7 +123,7 @@ def _before(
     if spare < 0:
         late = f"{formats.brief(-spare)} late"
         return Countdown(label, late, tuple(notes), "bad", deadline_at)
-    return Countdown(label, f"{formats.brief(spare)} to spare", tuple(notes), "good", deadline_at)
+    return Countdown(label, f"ends {formats.brief(spare)} early", tuple(notes), "good", deadline_at)
 
 
 def _eta(job: Job, end: ExpectedEnd) -> FigureNote:
@@ -167,5 +167,5 @@ def _safety(
     if left > 0 and job.state is JobState.PAUSED:
         return FigureNote(f"safe on spot if resumed within {formats.brief(left)}", "", sentence)
     if left > 0:
-        return FigureNote(f"spot is safe for {formats.brief(left)}", "", sentence)
+        return FigureNote(f"spot is safe for {formats.brief(left)} (slack)", "", sentence)
     return FigureNote("spot is safe no longer", "warn", sentence)

@@ -40,12 +40,15 @@ _SHOWN_MAX: Final = 40
 
 @dataclass(frozen=True)
 class JobQuery:
-    """A search as it was written. `problem`: why it cannot be carried out, None when it can."""
+    """A search as it was written. `problem`: why it cannot be carried out, None when it can.
+
+    labels: (key, value); the value is None where any will do.
+    """
 
     state: str = "all"
     name: str = ""
     prefix: str = ""
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: tuple[tuple[str, str | None], ...] = ()
     order: JobOrder = JobOrder.STATE
     grouped: bool = True
     page: int = 1
@@ -92,7 +95,7 @@ class JobQuery:
         said = [] if self.state == "all" else [f"state {self.state}"]
         said += [f"name “{self.name}”"] if self.name else []
         said += [f"names {self.prefix}-…"] if self.prefix else []
-        said += [f"label {name}={value}" for name, value in self.labels]
+        said += [f"label {label_text(name, value)}" for name, value in self.labels]
         return ", ".join(said) or "this page"
 
     def address(self, path: str = "/jobs", **changes: Any) -> str:
@@ -120,7 +123,7 @@ class JobQuery:
         if self.prefix:
             yield "prefix", self.prefix
         for name, value in self.labels:
-            yield "label", f"{name}={value}"
+            yield "label", label_text(name, value)
         if self.order is not JobOrder.STATE:
             yield "sort", self.order.value
         if not self.grouped:
@@ -143,7 +146,9 @@ def read_query(given: Sequence[tuple[str, str]]) -> JobQuery:
     problem = next((one for one in problems if one is not None), None)
     if problem is not None:
         return JobQuery(problem=problem)
-    pairs = dict(_split(label) for label in labels)
+    pairs: dict[str, str | None] = {}
+    for name, value in map(_split, labels):
+        pairs[name] = pairs.get(name) if value is None else value
     return JobQuery(
         state=_state_words(values.get("state", "")),
         name=values.get("name", "").lower()[:NAME_LENGTH_MAX],
@@ -185,12 +190,15 @@ def _labels_problem(labels: Sequence[str]) -> str | None:
     if len(labels) > _LABELS_MAX:
         return f"The address has {len(labels)} labels. Use at most {_LABELS_MAX}."
     for label in labels:
-        if not _split(label)[0] or "=" not in label or len(label) > _LABEL_MAX:
+        if not _split(label)[0] or len(label) > _LABEL_MAX:
             return (
-                f"“{label[:_SHOWN_MAX]}” is not a label. Write it as key=value, as in team=vision."
+                f"“{label[:_SHOWN_MAX]}” is not a label. Write it as key=value, as in team=vision, "
+                "or the key alone for any value."
             )
     values: dict[str, str] = {}
     for name, value in map(_split, labels):
+        if value is None:
+            continue
         if values.setdefault(name, value) != value:
             return (
                 f"The label “{name[:_SHOWN_MAX]}” is searched with two values, "
@@ -200,6 +208,12 @@ def _labels_problem(labels: Sequence[str]) -> str | None:
     return None
 
 
-def _split(label: str) -> tuple[str, str]:
-    name, _, value = label.partition("=")
-    return name.strip(), value.strip()
+def label_text(name: str, value: str | None) -> str:
+    """A label as it is written into the search: key=value, or the key alone for any value."""
+    return name if value is None else f"{name}={value}"
+
+
+def _split(label: str) -> tuple[str, str | None]:
+    """Key and value; None where only a key is written."""
+    name, separator, value = label.partition("=")
+    return name.strip(), value.strip() if separator else None

@@ -214,6 +214,9 @@ def test_pages_offer_what_the_role_may_do(api: PeopleApi, keys: dict[Role, str],
         assert ('id="cancel-button"' in page) is stops
         assert ('id="clone-button"' in page) is (role is not Role.VIEWER)
         assert ("may not stop jobs" in listed) is (role is Role.VIEWER)
+        assert ('type="checkbox"' in listed) is (role is not Role.VIEWER)
+        assert "What would unblock it" in page
+        assert (f"/jobs/{job}/clone" in page) is (role is not Role.VIEWER)
 
 
 def test_a_submitter_commands_its_own_jobs_and_no_others(

@@ -211,6 +211,9 @@ def test_a_search_is_what_its_address_says(pages: Pages):
         "alpha-one", "alpha-two", "beta"]  # fmt: skip
     assert pages.names("?state=live&label=team=vision") == ["alpha-one"]
     assert pages.names("?label=team=vision&label=lr=0.1") == ["alpha-one"]
+    assert pages.names("?label=lr") == ["alpha-one"]
+    assert sorted(pages.names("?label=team")) == ["alpha-one", "alpha-two", "beta"]
+    assert pages.names("?label=team=nlp&label=team") == ["beta"]
     assert pages.names("?sort=oldest") == ["alpha-one", "alpha-two", "beta"]
     assert pages.names("?sort=newest") == ["beta", "alpha-two", "alpha-one"]
     found = pages.client.get("/jobs?name=alpha&label=team=vision")
@@ -229,7 +232,11 @@ def test_a_search_is_what_its_address_says(pages: Pages):
         ("group=foo", "group=foo is not known. Use one of name, none."),
         ("page=0", "page=0 is not a page. Use a number from 1 to 400."),
         ("page=x", "page=x is not a page."),
-        ("label=team", "“team” is not a label. Write it as key=value, as in team=vision."),
+        (
+            "label==vision",
+            "“=vision” is not a label. Write it as key=value, as in team=vision, or the key alone "
+            "for any value.",
+        ),
         ("&".join(["label=a=b"] * 9), "The address has 9 labels. Use at most 8."),
     ],
 )

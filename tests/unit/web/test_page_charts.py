@@ -84,6 +84,12 @@ def test_a_faster_bill_costs_more_in_the_same_time():
     assert piece.title.endswith("about $3.00")
 
 
+def test_a_machine_that_the_cloud_does_not_charge_for_shows_no_money():
+    waived: Any = {"waived": True}
+    [piece] = lane_pieces(lane(span(MachinePhase.BOOT, 10, 60), rating=waived), AXIS, {})
+    assert piece.title == "m1: boot, 50s, not charged"
+
+
 def test_steps_that_were_done_before_are_rework():
     trained = span(MachinePhase.TRAIN, 100, 200, 2, 41, 60)
     [rework, useful] = lane_pieces(lane(trained), AXIS, {2: 50})

@@ -42,11 +42,12 @@ def texts(found: Countdown) -> str:
     return " | ".join([found.label, found.value, *(note.text for note in found.notes)])
 
 
-def test_what_is_to_spare_stands_beside_the_end_and_the_safe_moment():
+def test_how_early_it_ends_stands_beside_the_end_and_the_slack():
     found = told(job(last_safe_at=NOW + HOUR), end_in(600))
     assert found.tone == "good"
     assert texts(found) == (
-        "Deadline in 2h | 1h 50m to spare | ETA 12:10:00 UTC, in 10m | spot is safe for 1h"
+        "Deadline in 2h | ends 1h 50m early | ETA 12:10:00 UTC, in 10m | "
+        "spot is safe for 1h (slack)"
     )
     late = told(job(last_safe_at=NOW - HOUR), end_in(3 * 3600))
     assert (late.value, late.tone) == ("1h late", "bad")
@@ -63,7 +64,7 @@ def test_what_is_to_spare_stands_beside_the_end_and_the_safe_moment():
 )
 def test_the_slack_stays_when_it_is_unsafe_or_between_attempts(fields: dict[str, Any], note: str):
     found = told(job(state=JobState.RECOVERING, **fields), end_in(600))
-    assert "1h 50m to spare" in texts(found)
+    assert "ends 1h 50m early" in texts(found)
     assert found.notes[-1].text == note
     assert found.notes[-1].title == "Slack 1h."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -60,6 +60,51 @@ def test_what_happens_to_two_machines_is_said_of_each():
     rows = [{"seq": seq, "message": "Gone.", "machine": machine} for seq, machine in entries]
     for given in (rows, rows[::-1]):
         assert sorted(row["machine"] for row in without_doubles(given)) == ["m1", "m2"]
+
+
+def entry(
+    seq: int, kind: str, message: str, machine: str | None = None, at: int = 0
+) -> dict[str, Any]:
+    return {"seq": seq, "kind": kind, "message": message, "machine": machine, "at": at}
+
+
+REQUESTS = [
+    entry(1, "launch_submitted", "Requesting 2 from local.", "m1"),
+    entry(2, "launch_submitted", "Requesting 2 from local.", "m2"),
+    entry(3, "launch_submitted", "Requesting 2 from local.", "m3", at=9),
+]
+READY = [
+    entry(1, "agent_registered", "The machine is ready.", "m1"),
+    entry(2, "agent_registered", "The machine is ready.", "m2"),
+    entry(3, "members_registered", "All 2 machines are registered."),
+    entry(4, "members_registered", "All 2 machines are registered.", at=9),
+]
+FAILURE = [
+    entry(1, "member_ended", "The trainer on node 0 ended: failed."),
+    entry(2, "verdict_failed", "ValueError: bad"),
+    entry(3, "attempt_ended_retryable", "Attempt 1 failed: ValueError: bad; trying again."),
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        (REQUESTS, [(1, None), (3, "m3")]),
+        (READY[:3], [(1, "m1"), (2, "m2")]),
+        (READY[2:], [(3, None)]),
+        (FAILURE, [(3, None)]),
+        (FAILURE[:2], [(2, None)]),
+        (FAILURE[:1], [(1, None)]),
+        (FAILURE[1:2], [(2, None)]),
+    ],
+)
+def test_a_request_a_start_and_a_failure_are_one_entry_each(
+    rows: list[dict[str, Any]], kept: list[tuple[int, str | None]]
+):
+    found = without_doubles(rows)
+    assert [(row["seq"], row["machine"]) for row in found] == kept
+    assert without_doubles(rows[::-1]) == found[::-1]
+    assert len(rows) == 1 or rows != found, "the rows that were given are left as they are"
 
 
 @pytest.mark.parametrize("state", list(InstanceState))
