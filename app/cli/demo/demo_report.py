@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.cli.demo.demo_checks import DemoCheck
-from app.domain.units.money import short_usd
+from app.cli.demo.demo_story import tenths_of_a_cent
+from app.domain.units.money import format_usd
 
 _COLOURS: Final = {
     "useful": "#1f7a5c", "boot": "#8a8f98", "setup": "#a9adb5", "idle": "#c9ccd2",
@@ -50,12 +51,13 @@ def write_report(
 
 def _money_bar(cost: Mapping[str, Any]) -> str:
     """One bar whose parts are the activities, in proportion to their cost."""
-    activities = {k: v for k, v in cost["statement"]["by_activity"].items() if v > 0}
+    rounded = tenths_of_a_cent(cost["statement"]["by_activity"])
+    activities = {name: amount for name, amount in rounded.items() if amount > 0}
     total = sum(activities.values()) or 1
     parts, at = [], 0.0
     for name, amount in sorted(activities.items(), key=lambda item: -item[1]):
         width = 1000 * amount / total
-        label = f"{name.replace('_', ' ')} {short_usd(amount)}"
+        label = f"{name.replace('_', ' ')} {format_usd(amount, 3)}"
         colour = _COLOURS.get(name, "#999")
         parts.append(
             f'<rect x="{at:.2f}" width="{width:.2f}" height="30" fill="{colour}">'
@@ -63,7 +65,7 @@ def _money_bar(cost: Mapping[str, Any]) -> str:
         )
         at += width
     legend = " · ".join(
-        f"{escape(name.replace('_', ' '))} {short_usd(amount)}"
+        f"{escape(name.replace('_', ' '))} {format_usd(amount, 3)}"
         for name, amount in sorted(activities.items(), key=lambda item: -item[1])
     )
     return (

@@ -21,8 +21,9 @@ from app.cli.client.wording import (
     spread,
 )
 from app.cli.demo.demo_losses import LossComparison, StepLossPair
+from app.domain.units.apportionment import apportion, divide_half_even
 from app.domain.units.durations import format_duration, measured_duration
-from app.domain.units.money import format_usd, short_usd
+from app.domain.units.money import format_usd
 from app.domain.units.percent import saved_size
 from app.domain.wording.checkpoint_words import where_it_went_on
 
@@ -33,8 +34,9 @@ _PAIRS_SHOWN: Final = 5
 _DIFFERENT_SHOWN: Final = 5
 _ACTIVITIES: Final = (
     "useful", "boot", "setup", "idle", "gang_wait", "restore", "checkpoint", "drain", "rework",
-    "minimum_charge",
+    "minimum_charge", "storage", "egress",
 )  # fmt: skip
+_TENTH_OF_A_CENT: Final = 1_000
 
 
 def intro(url: str, job: str, key_file: str, billing_speed: int) -> list[str]:
@@ -154,20 +156,27 @@ def resumed(at: str, joined: str, step: int | None, redone: int, from_periodic: 
 
 
 def bill(cost: Document) -> list[str]:
-    """Each machine, where the money went, and the two figures people compare."""
+    """Each machine, where the money went, and the two figures people compare.
+
+    The machines, less what was waived, add up to the total as printed, and so do the activities.
+    """
     statement = cost["statement"]
+    paid = tenths_of_a_cent({one["label"]: one["booked_microusd"] for one in cost["instances"]})
     machines = []
     for machine in cost["instances"]:
-        booked, waived = machine["booked_microusd"], machine["waived_microusd"]
-        text = f"{machine['label']} {format_usd(booked + waived, 3)}"
+        label = machine["label"]
+        waived = _TENTH_OF_A_CENT * divide_half_even(machine["waived_microusd"], _TENTH_OF_A_CENT)
+        text = f"{label} {format_usd(paid[label] + waived, 3)}"
         if waived:
             text += f", waived -{format_usd(waived, 3)} (its cloud ended it in its first hour)"
         machines.append(text)
-    activities = statement["by_activity"]
+    spent = statement["by_activity"]
+    rounded = tenths_of_a_cent(spent)
     parts = [
-        f"{name.replace('_', ' ')} {short_usd(activities[name])}"
+        # What is not nothing never looks like it.
+        f"{name.replace('_', ' ')} {format_usd(rounded[name], 3) if rounded[name] else '<$0.001'}"
         for name in _ACTIVITIES
-        if activities.get(name)
+        if spent.get(name)
     ]
     lines = ["bill    " + "  ".join(machines), "        where it went: " + " ".join(parts)]
     total = format_usd(statement["total_microusd"], 3)
@@ -180,6 +189,13 @@ def bill(cost: Document) -> list[str]:
     else:
         lines.append(f"        total {total}")
     return lines
+
+
+def tenths_of_a_cent(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Micro-dollars in whole tenths of a cent, which add up to the sum rounded to these."""
+    whole = divide_half_even(sum(amounts.values()), _TENTH_OF_A_CENT)
+    shares = apportion(whole, amounts).items()
+    return {name: _TENTH_OF_A_CENT * share for name, share in shares}
 
 
 def _saving(ratio: float) -> str:

@@ -104,7 +104,11 @@ def _read_time(written: str) -> datetime:
     except ValueError as error:
         raise refusal(f"{written[:60]!r} is not a time; {how}") from error
     if time.tzinfo is None:
-        raise refusal(f"{written[:60]!r} has no time zone; add Z for UTC, or +02:00")
+        whole = time.isoformat().removesuffix(":00")
+        raise refusal(
+            f"{written[:60]!r} has no time zone; write {whole}Z for UTC, or end it with yours, as "
+            f"in {whole}+02:00"
+        )
     try:
         return time.astimezone(UTC)
     except OverflowError as error:

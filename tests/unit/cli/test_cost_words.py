@@ -20,7 +20,7 @@ def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any
     return {
         "statement": {
             "total_microusd": total,
-            "by_activity": {"useful": 8_000, "minimum_charge": total - 8_000},
+            "by_activity": {"useful": min(8_000, total), "minimum_charge": max(0, total - 8_000)},
             "waived_microusd": 0,
             "on_demand_comparison_microusd": compared,
             "net_saved_microusd": None if compared is None else compared - total,

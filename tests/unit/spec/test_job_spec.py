@@ -1,6 +1,7 @@
 """The job spec: what is accepted, what is filled in, and the sentence each refusal carries."""
 
 import dataclasses
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -235,6 +236,17 @@ def test_values_out_of_bounds_get_a_sentence(field: str, value: object, words: s
     assert problem.kind is ProblemKind.INVALID
     assert problem.field.split(".")[0] == field
     assert words in problem.message
+
+
+@pytest.mark.parametrize(
+    "written", ["2031-12-01", "2031-12-01 18:00", "2031-12-01T18:00:00", "2031-12-01T18:00:07"]
+)
+def test_a_deadline_without_a_zone_is_refused_with_two_that_are_accepted(written: str) -> None:
+    advised = re.findall(r"2031-12-01T\S+", only_problem(deadline=written).message.split("; ")[1])
+    assert len(advised) == 2
+    at, abroad = (parse_spec({"trainer": TRAINER, "deadline": one}).deadline for one in advised)
+    assert at == datetime.fromisoformat(written).replace(tzinfo=UTC)
+    assert abroad == at - timedelta(hours=2)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def test_what_was_just_said_is_not_said_again():
     assert without_doubles([]) == []
 
 
+def test_of_what_one_machine_caused_the_same_entry_gives_the_title_in_either_order():
+    kinds = ["all_drained_stop", "stopped_for_budget"]
+    rows = [
+        {"seq": seq, "message": "The budget is spent.", "machine": "m1", "kind": kind}
+        for seq, kind in enumerate(kinds)
+    ]
+    for given in (rows, rows[::-1]):
+        assert [row["kind"] for row in without_doubles(given)] == kinds[:1]
+
+
 def test_what_happens_to_two_machines_is_said_of_each():
     entries = [(1, None), (2, "m1"), (3, "m2"), (4, "m2"), (5, None)]
     rows = [{"seq": seq, "message": "Gone.", "machine": machine} for seq, machine in entries]
