@@ -382,7 +382,8 @@ def _sentence(problem: Any) -> str:
     """One clear sentence; values that may hold a secret are not repeated."""
     field = str(problem["loc"][0])
     variable = f"{PREFIX}{field.upper()}"
-    reason = problem["msg"].removeprefix("Value error, ").replace("Input should", "must", 1)
+    told = problem["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
+    reason = told.replace("Input should", "must", 1)
     value = problem["input"]
     if field == "providers":
         return (

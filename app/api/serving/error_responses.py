@@ -57,6 +57,11 @@ _TITLES = {
 
 _SAID = {
     "missing": "is required",
+    "bool_parsing": "must be true or false",
+    "float_parsing": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "uuid_parsing": "must be an id, as in 01890000-0000-7000-8000-000093ec1b47",
     "extra_forbidden": "is unknown; remove it",
     "model_attributes_type": "must be a JSON object",
 }

@@ -24,7 +24,7 @@ from app.cli.client.failures import (
     unanswered,
 )
 from app.cli.client.local_run import LocalRun, RunPhase, look_at_run, still_starting
-from app.cli.client.server_address import Server, is_loopback
+from app.cli.client.server_address import AddressSource, Server, is_loopback
 
 if TYPE_CHECKING:
     import httpx
@@ -38,6 +38,8 @@ _CHECK_SECONDS: Final = 400.0
 _STATE_DIR: Final = "If it was started with --state-dir, set LOWTIDE_STATE_DIR to the same folder"
 _BUSY: Final = 503
 """The api's answer when it has done nothing and may be asked again."""
+_OF_A_PROXY: Final = frozenset({500, 502, 503, 504})
+"""What a proxy before the api may answer in its place, without the api's reason."""
 Query = Mapping[str, Any]
 """Text, numbers, booleans or lists of text; None leaves the parameter out."""
 
@@ -186,13 +188,17 @@ class ApiClient:
         status = response.status_code
         problem = _problem_of(response)
         asked = str(problem.get("instance") or _ROOT)
-        if status < 500 and not (problem and asked.startswith(_ROOT)):
+        if status not in _OF_A_PROXY and not (problem and asked.startswith(_ROOT)):
             # Another program, or ours at another path than is written.
             raise self._no_lowtide(f"answered {status}", status)
         if status == 401:
             raise CommandFailed(self._about_the_key(), status=status)
         if status >= 500:
-            reason = problem.get("detail") or "it gave no reason; try again, or read its log"
+            reason = problem.get("detail") or (
+                "it gave no reason, as Lowtide does: a proxy before it may have answered, or "
+                "another program; try again, or read its log. If no Lowtide should be there, "
+                f"{self._server.chosen_by.remedy}"
+            )
             raise CommandFailed(
                 f"{self.url} failed ({status}): {reason}", UNREACHABLE, status=status
             )
@@ -212,22 +218,30 @@ class ApiClient:
             BAD_INPUT,
             problems=problems if several else (),
             status=status,
+            field=problems[0].get("field", "") if len(problems) == 1 else "",
         )
 
     def _about_the_key(self) -> str:
-        if self._server.key is None:
+        server = self._server
+        another = ""
+        if server.chosen_by is AddressSource.VARIABLE:
+            remedy = server.chosen_by.remedy
+            another = f". LOWTIDE_SERVER_URL names this address; if another is meant, {remedy}"
+        if server.key is None:
             here = "run this in the folder of `lowtide up`, " if is_loopback(self.url) else ""
             elsewhere = f". {_STATE_DIR}" if here else ""
             return (
                 f"{self.url} asks for a key and there is none: {here}"
-                f"run `lowtide login {self.url}`, or set LOWTIDE_API_KEY{elsewhere}"
+                f"run `lowtide login {self.url}`, or set LOWTIDE_API_KEY{elsewhere}{another}"
             )
-        where, instead = "", ""
-        if self._server.key_in_variable:
-            where, instead = " in LOWTIDE_API_KEY", ", or correct the variable"
+        where, remedy = "", f"run `lowtide login {self.url}` with another one"
+        if server.key_in_variable:
+            # It comes before the key of `lowtide login`.
+            where = " in LOWTIDE_API_KEY"
+            remedy = f"correct the variable, or unset it and run `lowtide login {self.url}`"
         return (
             f"{self.url} does not know the key{where}, or it has expired or was revoked: "
-            f"run `lowtide login {self.url}` with another one{instead}"
+            f"{remedy}{another}"
         )
 
     def _unreachable(self, error: Exception) -> CommandFailed:
@@ -254,8 +268,9 @@ class ApiClient:
         )
 
     def _about_the_address(self, local: bool) -> str:
-        another = "Another address: LOWTIDE_SERVER_URL, or `lowtide login URL`."
-        if chosen_by := self._server.chosen_by:
+        chosen_by = self._server.chosen_by
+        another = f"If another address is meant, {chosen_by.remedy}."
+        if chosen_by is not AddressSource.NOTHING:
             # It comes before the address of a `lowtide up`, so no state folder would change it.
             return f"{chosen_by} sets this address, even while `lowtide up` runs here. {another}"
         if local:
@@ -279,7 +294,7 @@ class ApiClient:
         how = f"write it without a path, as {parts.scheme}://{parts.netloc}" if parts.path else ""
         return CommandFailed(
             f"{self.url} {what}: it is not the address of a Lowtide api; "
-            f"{how or 'correct LOWTIDE_SERVER_URL, or run `lowtide login URL`'}",
+            f"{how or self._server.chosen_by.remedy}",
             UNREACHABLE,
             status=status,
         )

@@ -6,11 +6,13 @@ names values by words (JOB, KEY=VALUE) in place of types. Not here: the commands
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
 _OTHER_WORDS: Final = {
@@ -25,6 +27,7 @@ _OTHER_WORDS: Final = {
     "launch": "submit",
     "list": "jobs",
     "ls": "jobs",
+    "plan": "submit FILE --dry-run",
     "prices": "offers",
     "queue": "jobs",
     "rerun": "submit --from JOB",
@@ -37,6 +40,7 @@ _OTHER_WORDS: Final = {
     "tail": "logs",
     "terminate": "cancel",
     "unpause": "resume",
+    "validate": "submit FILE --dry-run",
 }
 """What people of neighbouring tools type; nearly the same letters are found without a list."""
 
@@ -48,7 +52,22 @@ _RANGES: Final = (
 
 
 class CommandHelp(TyperCommand):
-    """A command whose help writes an argument as its word alone, and limits of numbers in words."""
+    """A command whose help writes an argument as its word alone, and limits of numbers in words.
+
+    So does the refusal of a value.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As typer's. Fails with what was given and what is accepted, not in pydantic's words."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if isinstance(error.__cause__, ValidationError):
+                given = error.__cause__.errors()[0]["input"]
+                param: Any = error.param
+                name = _word(param) if param.param_type_name == "argument" else param.opts[0]
+                ctx.fail(f"{name} {given!r}: write {_accepted(param.type_descriptor)}.")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """`[OPTIONS] JOB [DIR]`: brackets around what may be left out, dots after what repeats."""
@@ -85,6 +104,19 @@ def _word(param: Any) -> str:
     return str(param.metavar or param.name.upper())
 
 
+def _accepted(values: Any) -> str:
+    """What an option takes: "a whole number, at least 1", "one of viewer, admin"."""
+    if values.choices is not None:
+        return f"one of {', '.join(choice.value for choice in values.choices)}"
+    number = {int: "a whole number", float: "a number"}.get(values.annotation)
+    if number is None:
+        return "another value"
+    least, most = values.parameter_info.min, values.parameter_info.max
+    if least is None:
+        return number
+    return f"{number}, at least {least:g}" if most is None else f"{number}, {least:g} to {most:g}"
+
+
 def _in_words(text: str) -> str:
     for formula, words in _RANGES:
         text = formula.sub(words, text)
@@ -106,8 +138,26 @@ class DefaultCommandGroup(TyperGroup):
     """The first command added is run unless another one is named; `--help` lists them all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command's name in front where none stands."""
+        """Put the default command's name in front where none stands.
+
+        Fails with the command that may be meant for a word that the default command cannot take.
+        """
         named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         if not named and not ctx.resilient_parsing:
-            args = [next(iter(self.commands)), *args]
+            default = next(iter(self.commands))
+            if args and not args[0].startswith("-") and not _takes_words(self.commands[default]):
+                near = nearest_command(args[0], ctx.command_path, self.commands)
+                known = f"The commands are {', '.join(self.commands)}."
+                ctx.fail(f"No such command {args[0]!r}. {near or known}")
+            args = [default, *args]
         return super().parse_args(ctx, args)
+
+
+def nearest_command(word: str, group: str, commands: Iterable[str]) -> str:
+    """ "Did you mean `lowtide cost verify`?" for a word near to a command of the group, or ""."""
+    near = difflib.get_close_matches(word.lower(), list(commands), n=1)
+    return f"Did you mean `{group} {near[0]}`?" if near else ""
+
+
+def _takes_words(command: Any) -> bool:
+    return any(param.param_type_name == "argument" for param in command.params)

@@ -31,7 +31,8 @@ class CommandFailed(Exception):
     """Ends the command. `message` says what, where and what to do; `details` are lines below it,
     `problems` one line per field.
 
-    `status` is the HTTP status that caused it, None when no answer did.
+    `status` is the HTTP status that caused it, None when no answer did. `field` is the one field
+    that the api refused, "" for none or several.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class CommandFailed(Exception):
         details: Sequence[str] = (),
         problems: Sequence[dict[str, str]] = (),
         status: int | None = None,
+        field: str = "",
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -49,6 +51,7 @@ class CommandFailed(Exception):
         self.details = tuple(details)
         self.problems = tuple(problems)
         self.status = status
+        self.field = field
 
     @classmethod
     def from_domain(cls, error: DomainError, what: str, text: bytes = b"") -> Self:

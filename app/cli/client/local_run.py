@@ -7,6 +7,7 @@ record that it is read from (`embedded.processes.run_record`), or the table of `
 from __future__ import annotations
 
 import http.client
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 from app.adapters.system_clock import steady_seconds
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.domain.units.durations import format_duration
+from app.settings import load_settings
 
 if TYPE_CHECKING:
     from app.adapters.embedded.processes.run_record import RunningProcess
@@ -33,7 +35,6 @@ _ADDRESS_BYTES_MAX: Final = 4_096
 _PROBE_SECONDS: Final = 2.0
 _START_WAIT_SECONDS: Final = 3.0
 _START_POLL_SECONDS: Final = 0.1
-_AGAIN: Final = "run `lowtide up` again"
 
 
 class RunPhase(StrEnum):
@@ -64,6 +65,13 @@ class LocalRun:
         return self.phase not in (RunPhase.NOTHING, RunPhase.RUNNING)
 
 
+def command_on(verb: str, folder: Path) -> str:
+    """`lowtide up`, and so on, as it is typed here to mean the state folder."""
+    if folder == load_settings().state_dir:
+        return f"lowtide {verb}"
+    return f"lowtide {verb} --state-dir {shlex.quote(str(folder))}"
+
+
 def look_at_run(folder: Path) -> LocalRun:
     """What runs from the folder; asks the api only where its supervisor is gone."""
     from app.adapters.embedded.processes import run_record, state_folder
@@ -78,10 +86,10 @@ def look_at_run(folder: Path) -> LocalRun:
             return LocalRun(RunPhase.BUSY, programs, None, sentence, "wait until it is done")
         if supervisor is None:
             return LocalRun(RunPhase.NOTHING)
-        return _killed(supervisor, programs, read_address(folder))
+        return _killed(folder, supervisor, programs)
     up = f"`lowtide up` (pid {supervisor.pid})"
     if run_record.is_stopping(folder):
-        remedy = f"wait until it has ended, then {_AGAIN}"
+        remedy = f"wait until it has ended, then run `{command_on('up', folder)}` again"
         return LocalRun(RunPhase.STOPPING, programs, None, f"{up} is stopping", remedy)
     address, step = read_address(folder), run_record.start_step(folder)
     if address is None or step is not None:
@@ -132,8 +140,9 @@ def _starting(
 
 
 def _killed(
-    supervisor: RunningProcess, programs: Sequence[RunningProcess], address: str | None
+    folder: Path, supervisor: RunningProcess, programs: Sequence[RunningProcess]
 ) -> LocalRun:
+    address, again = read_address(folder), f"run `{command_on('up', folder)}` again"
     ended = (
         f"`lowtide up` (pid {supervisor.pid}) was killed, or this machine was restarted, before it "
         "could stop its programs"
@@ -142,13 +151,14 @@ def _killed(
     if not left:
         sentence = f"{ended}; none of them runs any more"
         return LocalRun(
-            RunPhase.KILLED, programs, address, sentence, f"{_AGAIN}: it resumes from here"
+            RunPhase.KILLED, programs, address, sentence, f"{again}: it resumes from here"
         )
     sentence = f"{ended}. Still running, and watched by nobody: {', '.join(left)}"
     if address is not None:
         verb = "still answers" if api_answers(address, "/healthz") else "does not answer"
         sentence += f"; the api at {address} {verb}"
-    remedy = f"{_AGAIN}: it stops what is left and resumes. `lowtide down` only stops it"
+    down = command_on("down", folder)
+    remedy = f"{again}: it stops what is left and resumes. `{down}` only stops it"
     return LocalRun(RunPhase.KILLED, programs, address, sentence, remedy)
 
 

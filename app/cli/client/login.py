@@ -16,8 +16,10 @@ import typer
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.server_address import (
+    AddressSource,
     Server,
     default_config_file,
+    folder_of,
     is_loopback,
     local_admin_key,
     write_config,
@@ -44,7 +46,7 @@ def login(
     """
     address = _checked(url)
     key = _key(invocation, address)
-    server = Server(address, key)
+    server = Server(address, key, chosen_by=AddressSource.LOGIN)
     invocation.connect(server).get("/jobs", {"limit": 1})
     path = default_config_file()
     write_config(path, server)
@@ -75,7 +77,7 @@ def _key(invocation: Invocation, address: str) -> str:
     if not sys.stdin.isatty():
         key = sys.stdin.readline(_KEY_MAX).strip()
     else:
-        folders = (load_settings().state_dir, Path.cwd() / ".lowtide")
+        folders = (load_settings().state_dir, folder_of(Path.cwd()))
         local = local_admin_key(address, folders)
         if local is not None:
             invocation.terminal.note("Using the admin key of the `lowtide up` on this machine.")

@@ -11,8 +11,9 @@ import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from app.cli.client.failures import CommandFailed
@@ -26,18 +27,40 @@ _KEY_BYTES_MAX = 4_096
 _PLAIN_TEXT = frozenset('"\\')
 
 
+class AddressSource(StrEnum):
+    """What the user set that names an address, as sentences call it; empty if nothing does."""
+
+    VARIABLE = "LOWTIDE_SERVER_URL"
+    LOGIN = "`lowtide login`"
+    NOTHING = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to do where another address is meant. `lowtide login` does not go over a variable
+        that is set.
+        """
+        return _REMEDIES[self]
+
+
+_REMEDIES: Final = {
+    AddressSource.VARIABLE: "correct LOWTIDE_SERVER_URL, or unset it",
+    AddressSource.LOGIN: "run `lowtide login` with another URL, or set LOWTIDE_SERVER_URL",
+    AddressSource.NOTHING: "set LOWTIDE_SERVER_URL, or run `lowtide login URL`",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """The api's address without a slash at its end, and the key (None: nothing to sign in with).
 
-    folders: state folders whose `lowtide up` the address may mean. chosen_by: what the user set
-    that names this address; empty if nothing does. key_in_variable: the key is LOWTIDE_API_KEY's.
+    folders: state folders whose `lowtide up` the address may mean. key_in_variable: the key is
+    LOWTIDE_API_KEY's.
     """
 
     url: str
     key: str | None = field(repr=False)
     folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
-    chosen_by: str = field(default="", repr=False, compare=False)
+    chosen_by: AddressSource = field(default=AddressSource.NOTHING, repr=False, compare=False)
     key_in_variable: bool = field(default=False, repr=False, compare=False)
 
 
@@ -53,12 +76,12 @@ def find_server(
     into are that of the settings, then `.lowtide` in `here`.
     """
     known = read_config(config_file or default_config_file())
-    folders = (settings.state_dir, (here or Path.cwd()) / ".lowtide")
-    chosen_by = ""
+    folders = (settings.state_dir, folder_of(here or Path.cwd()))
+    chosen_by = AddressSource.NOTHING
     if "server_url" in settings.model_fields_set:
-        url, chosen_by = settings.server_url, "LOWTIDE_SERVER_URL"
+        url, chosen_by = settings.server_url, AddressSource.VARIABLE
     elif known is not None:
-        url, chosen_by = known.url, "`lowtide login`"
+        url, chosen_by = known.url, AddressSource.LOGIN
     else:
         url = _address_of_run(folders) or settings.server_url
     if settings.api_key is not None:
@@ -67,6 +90,11 @@ def find_server(
     if known is not None and known.url == url and known.key:
         return Server(url, known.key, folders, chosen_by)
     return Server(url, local_admin_key(url, folders), folders, chosen_by)
+
+
+def folder_of(here: Path) -> Path:
+    """The state folder of a `lowtide up` in the folder `here`: commands there find it unasked."""
+    return here / ".lowtide"
 
 
 def default_config_file() -> Path:

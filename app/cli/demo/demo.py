@@ -15,6 +15,7 @@ import typer
 
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import BAD_INPUT, JOB_FAILED, CommandFailed
+from app.cli.client.local_run import command_on
 from app.cli.client.server_address import Server
 from app.cli.client.wording import instant
 from app.cli.demo.demo_checks import DemoCheck, DemoEvidence, checks
@@ -61,7 +62,10 @@ def demo(
         typer.Option(metavar="DIR", help="Where everything is kept; default: as `lowtide up`."),
     ] = None,
     port: Annotated[
-        int, typer.Option(metavar="N", help="Port of the pages; another one if taken.")
+        int,
+        typer.Option(
+            min=0, max=65_535, metavar="N", help="Port of the pages; another one if taken."
+        ),
     ] = 8400,
     report: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the static report is written.")
@@ -105,7 +109,8 @@ def demo(
     if not ok:
         raise typer.Exit(JOB_FAILED)
     typer.echo(
-        f"Report: {report}   Keep it running: lowtide up   Your own script: lowtide submit job.yaml"
+        f"Report: {report}   Keep it running: {command_on('up', folder)}   "
+        "Your own script: lowtide submit job.yaml"
     )
 
 

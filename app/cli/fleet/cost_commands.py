@@ -6,12 +6,13 @@ Not here: how any of it is computed.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import typer
 
 from app.cli.client import wording
-from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup, nearest_command
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import job_path
@@ -63,7 +64,14 @@ def report(
         return
     if by is not None or since is not None or csv:
         raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or these")
-    found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
+    try:
+        found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
+    except CommandFailed as failed:
+        commands = [one.name for one in cost.registered_commands if one.name]
+        near = nearest_command(job, "lowtide cost", commands)
+        if failed.status != HTTPStatus.NOT_FOUND or not near:
+            raise
+        raise CommandFailed(f"{failed.message} {near}", status=failed.status) from failed
     terminal = invocation.terminal
     total = wording.exact_money(found["statement"]["total_microusd"])
     if not terminal.to_script(found, [total]):

@@ -33,6 +33,9 @@ from trainer.protocol.checkpoint_manifest import stays_inside
 _TRIES: Final = 2
 _UNFINISHED: Final = ".part"
 _STEPS_NAMED_MAX: Final = 10
+_ANOTHER: Final = (
+    "name a folder that has space and that you may write in: `lowtide download {job} DIR`"
+)
 
 
 @api_command(
@@ -81,12 +84,14 @@ def download(
     target = folder if folder is not None else Path(f"{Path(job).name}-step-{row['step']}")
     total = sum(entry["size_bytes"] for entry in files)
     try:
-        _make_room(target, files)
+        _make_room(target, files, job)
         with progress_bar(invocation.terminal, "Fetching", total, in_bytes=True) as bar:
             for entry in files:
                 _fetch(invocation.api, base, entry, target, bar)
     except OSError as error:
-        raise CommandFailed(f"{error.filename or target}: {error.strerror}") from error
+        raise CommandFailed(
+            f"{error.filename or target}: {_reason(error)}; {_ANOTHER.format(job=job)}"
+        ) from error
     _tell(invocation.terminal, row, target, files, total)
 
 
@@ -120,7 +125,12 @@ def _chosen(standing: list[dict[str, Any]], step: int | None, best: bool) -> dic
     raise CommandFailed(f"there is no checkpoint of step {step:,}; there are: {steps}")
 
 
-def _make_room(target: Path, files: list[dict[str, Any]]) -> None:
+def _reason(error: OSError) -> str:
+    """Of a file where the folder should be the system only says that it exists."""
+    return "is not a folder" if isinstance(error, FileExistsError) else str(error.strerror)
+
+
+def _make_room(target: Path, files: list[dict[str, Any]], job: str) -> None:
     """Raises CommandFailed when the disk is too small, before anything is fetched."""
     target.mkdir(parents=True, exist_ok=True)
     there = sum(
@@ -133,7 +143,8 @@ def _make_room(target: Path, files: list[dict[str, Any]]) -> None:
     free = shutil.disk_usage(target).free
     if needed > free:
         raise CommandFailed(
-            f"{target}: {wording.size(needed)} to download and {wording.size(free)} are free"
+            f"{target}: {wording.size(needed)} to download and {wording.size(free)} are free; make "
+            f"room, or {_ANOTHER.format(job=job)}"
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, get_type_hints
@@ -26,6 +26,7 @@ from app.domain.units.money import parse_usd
 _JOBS_OF_REQUEST: Final = 500
 _PARTS_MAX: Final = 5_000
 _COUNTED_MAX: Final = 1_000
+_NAMED_MAX: Final = 5
 _BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 _EXIT_CODES: Final = {"refused": BAD_INPUT, "not_found": BAD_INPUT, "busy": UNREACHABLE}
 _DONE: Final = {
@@ -232,10 +233,10 @@ def _carry_out(
         # The end of an id, as tables show it, is known here alone.
         named = [job_named(invocation.api, one) for one in meant.jobs]
         items = _by_name(named, post)
-    else:
-        if not meant.yes:
-            _ask(invocation, command, meant.filters)
+    elif meant.yes or _agreed(invocation, command, meant.filters):
         items = _by_filter(meant.filters, post)
+    else:
+        items = []
     _report(invocation.terminal, command, items)
 
 
@@ -254,19 +255,31 @@ def command_to_job(
     return answer
 
 
-def _ask(invocation: Invocation, command: JobCommand, filters: dict[str, Any]) -> None:
-    if not invocation.terminal.interactive:
-        raise CommandFailed(
-            f"this may {command} many jobs: add --yes to run without a prompt", BAD_INPUT
-        )
+def _agreed(invocation: Invocation, command: JobCommand, filters: dict[str, Any]) -> bool:
+    """Name the jobs that a filter finds, and ask; False where it finds none.
+
+    Raises CommandFailed where nobody can answer, and Abort for a no.
+    """
     meant = ",".join(sorted(COMMANDED_STATES[command]))
     query = {**filters, "state": filters.get("state", meant)}
     labels = query.pop("labels", {})
     query["label"] = [f"{key}={value}" for key, value in labels.items()] or None
-    count = len(invocation.api.pages("/jobs", query, limit=_COUNTED_MAX))
-    more = " or more" if count == _COUNTED_MAX else ""
-    asked = f"{command.capitalize()} {wording.plural(count, 'job')}{more}?"
-    typer.confirm(asked, abort=True)
+    names = [job["name"] for job in invocation.api.pages("/jobs", query, limit=_COUNTED_MAX)]
+    if not names:
+        return False
+    told = f"{command} {jobs_named(names, _COUNTED_MAX)}"
+    if not invocation.terminal.interactive:
+        raise CommandFailed(f"this would {told}: add --yes to run without a prompt", BAD_INPUT)
+    return typer.confirm(f"{told[:1].upper()}{told[1:]}?", abort=True)
+
+
+def jobs_named(names: Sequence[str], counted_max: int) -> str:
+    """ "12 jobs (a, b, c, d, e and 7 more)"; of `counted_max` there may be more."""
+    count, shown = wording.plural(len(names), "job"), ", ".join(names[:_NAMED_MAX])
+    if len(names) >= counted_max:
+        return f"{count} or more ({shown} and others)"
+    more = len(names) - _NAMED_MAX
+    return f"{count} ({shown} and {more:,} more)" if more > 0 else f"{count} ({shown})"
 
 
 Post = Callable[[dict[str, Any]], dict[str, Any]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -207,7 +207,8 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Seq
             )
     uploaded = "true" if draft.folder is None else "false"
     path = f"/jobs/check?uploaded={uploaded}"
-    found = invocation.api.post(path, spec.to_json(), only_asks=True)
+    with _naming_the_option():
+        found = invocation.api.post(path, spec.to_json(), only_asks=True)
     warnings: Sequence[str] = found.get("warnings", ())
     _warn(invocation.terminal, warnings)
     return warnings
@@ -311,8 +312,22 @@ def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
     key = f"lowtide-submit-{secrets.token_hex(16)}"
     # Any risk was weighed here already, over more simulated runs than the api takes.
     path = "/jobs?accept_risk=true"
-    accepted: dict[str, Any] = invocation.api.post(path, spec.to_json(), idempotency_key=key)
+    with _naming_the_option():
+        accepted: dict[str, Any] = invocation.api.post(path, spec.to_json(), idempotency_key=key)
     return accepted
+
+
+@contextmanager
+def _naming_the_option() -> Iterator[None]:
+    """Say of a name that is taken how another one is given here; the api knows no options."""
+    try:
+        yield
+    except CommandFailed as failed:
+        if failed.status != HTTPStatus.CONFLICT or failed.field != "name":
+            raise
+        raise CommandFailed(
+            f"{failed.message} Give another one with --name.", status=failed.status, field="name"
+        ) from failed
 
 
 def _say_accepted(terminal: Terminal, accepted: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from app.cli.client.local_run import (
     ADDRESS_FILE,
     PROGRAM_ARGUMENTS,
     RunPhase,
+    command_on,
     look_at_run,
     still_starting,
 )
@@ -67,15 +68,16 @@ def down(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = Fal
             raise CommandFailed(str(error), UNREACHABLE) from error
         except PermissionError as error:
             raise CommandFailed(
-                f"the state folder {folder} cannot be written in by this user; run `lowtide down` "
-                "as the user who ran `lowtide up`, or name another folder with --state-dir"
+                f"the state folder {folder} cannot be written in by this user; run "
+                f"`{command_on('down', folder)}` as the user who ran `lowtide up`, or name another "
+                "folder with --state-dir"
             ) from error
         forget_address(folder)
         if machines:
             raise CommandFailed(
                 f"{machines} machines of the local cloud could not be stopped: their processes "
                 "are still there after SIGKILL; wait until the disk that they wait for answers, or "
-                "restart this machine, then run `lowtide down` again",
+                f"restart this machine, then run `{command_on('down', folder)}` again",
                 UNREACHABLE,
             )
         if as_json:
@@ -218,7 +220,7 @@ def _capitalized(sentence: str) -> str:
 
 
 def _nothing_runs(folder: Path) -> str:
-    return f"Nothing runs from {folder}. Start it with `lowtide up`."
+    return f"Nothing runs from {folder}. Start it with `{command_on('up', folder)}`."
 
 
 def _uptime(program: RunningProcess) -> str:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import errno
 import importlib
+import shlex
 import socket
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import psutil
@@ -26,9 +28,11 @@ from app.cli.client.local_run import (
     PROGRAM_ARGUMENTS,
     RunPhase,
     api_answers,
+    command_on,
     look_at_run,
     still_starting,
 )
+from app.cli.client.server_address import folder_of
 from app.cli.client.terminal import Terminal
 from app.cli.server.migrate_command import KEY_FILE, prepare_database
 from app.cli.server.server_status import (
@@ -64,6 +68,8 @@ Host = Annotated[
 Port = Annotated[
     int | None,
     typer.Option(
+        min=0,
+        max=65_535,
         metavar="N",
         show_default=False,
         help="Port of the api; 0 picks a free one. [default: LOWTIDE_PORT, or 8400]",
@@ -147,8 +153,9 @@ def run_all(settings: Settings) -> None:
         supervisor.say("stopping")
     # Not before: whoever still ran could have called the cloud, and so have started it again.
     if stop_local_cloud(settings.state_dir, supervisor.say):
-        supervisor.say("some machines of the local cloud still run; run `lowtide down`")
-    supervisor.say("stopped; `lowtide up` resumes from here")
+        down = command_on("down", settings.state_dir)
+        supervisor.say(f"some machines of the local cloud still run; run `{down}`")
+    supervisor.say(f"stopped; `{command_on('up', settings.state_dir)}` resumes from here")
 
 
 def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
@@ -176,6 +183,9 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     except OSError as error:
         supervisor.say(f"the address cannot be written down for other terminals: {error}")
     supervisor.say(f"sign in with the key in {settings.state_dir / KEY_FILE}")
+    if settings.state_dir != folder_of(Path.cwd()):
+        variable = f"{PREFIX}STATE_DIR={shlex.quote(str(settings.state_dir))}"
+        supervisor.say(f"other terminals reach it after: export {variable}")
     supervisor.announce(f"ready {address}")
     supervisor.run()
 

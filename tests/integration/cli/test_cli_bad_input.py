@@ -169,8 +169,9 @@ def test_down_in_the_folder_of_another_user_is_bad_input(world: World):
         )
     assert ran.returncode == 2
     assert ran.stderr == (
-        f"Error: the state folder {folder} cannot be written in by this user; run `lowtide down` "
-        "as the user who ran `lowtide up`, or name another folder with --state-dir\n"
+        f"Error: the state folder {folder} cannot be written in by this user; run `lowtide down "
+        f"--state-dir {folder}` as the user who ran `lowtide up`, or name another folder with "
+        "--state-dir\n"
     )
 
 

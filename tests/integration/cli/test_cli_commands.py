@@ -39,7 +39,7 @@ def test_a_wrong_key_is_corrected_where_it_was_set(world: World):
     key = world.cli.variables["LOWTIDE_API_KEY"] = "lt_" + "a" * 43
     said = world.cli.fails(2, "jobs").errors
     assert "does not know the key in LOWTIDE_API_KEY, or it has expired or was revoked" in said
-    assert "or correct the variable" in said
+    assert "correct the variable, or unset it" in said
     del world.cli.variables["LOWTIDE_API_KEY"]
     config = world.cli.home / ".config" / "lowtide" / "config.toml"
     config.parent.mkdir(parents=True)
@@ -180,7 +180,8 @@ def test_many_jobs_are_paused_and_resumed_by_what_they_have_in_common(world: Wor
     assert "Paused 2 of 2 jobs." in ran.errors
     assert "sweep-1: paused already" in world.cli.ok("pause", "sweep-1", "sweep-2").out
     assert "name that job alone" in world.cli.fails(2, "resume", "--all", "--budget", "+5").errors
-    assert "add --yes" in world.cli.fails(2, "resume", "--all").errors
+    told = world.cli.fails(2, "resume", "--all").errors
+    assert "this would resume 2 jobs (sweep-2, sweep-1): add --yes" in told
     resumed = world.cli.ok("resume", "--all", "--yes", "-q").out
     assert sorted(resumed.split()) == ["sweep-1", "sweep-2"]
     # Those that wait or run are meant, and no other.
@@ -221,7 +222,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
         world.story.job(world.job.project_id, name, state=JobState.QUEUED)
     assert "name jobs, or give" in world.cli.fails(2, "cancel").errors
     assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
-    assert "add --yes" in world.cli.fails(2, "cancel", "--all").errors
+    told = world.cli.fails(2, "cancel", "--all").errors
+    assert "this would cancel 3 jobs (sweep-2, sweep-1, digits): add --yes" in told
+    assert "No job matches." in world.cli.ok("cancel", "--name", "nothing").out
     assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
     two = ("-l", "team=nlp", "-l", "team=vision")
     assert "given with two values" in world.cli.fails(2, "cancel", *two, "--yes").errors
@@ -374,6 +377,10 @@ def test_what_a_job_cost(world: World):
     assert found["statement"]["total_microusd"] == 3_600_000
     assert world.cli.ok("cost", "digits", "-q").out == "$3.600000\n"
     assert "leave the job out" in world.cli.fails(2, "cost", "digits", "--csv").errors
+    told = world.cli.fails(2, "cost", "verfy").errors
+    assert "There is no job 'verfy'" in told
+    assert "Did you mean `lowtide cost verify`?" in told
+    assert "Did you mean" not in world.cli.fails(2, "cost", "nothing").errors
 
 
 def test_what_a_period_cost(world: World):

@@ -154,7 +154,7 @@ def test_a_plan_tells_what_the_command_finds_around_it(
 
 
 REFUSED = {
-    "name: digits": "name: this project has a job named 'digits' already; 'digits-2' is",
+    "name: digits": "already; 'digits-2' is free. Give another one with --name.",
     "inputs: {/data: s3://acme/x}": "s3://acme/x is outside of the places that the",
     "checkpoint: {uri: s3://acme/x}": "s3://acme/x is outside of the buckets that the",
     "infra: aws": "infra: this deployment does not rent from aws, only from local; name one",

@@ -112,13 +112,28 @@ def test_a_disk_that_is_too_small_is_told_of_before_anything_comes(
     target = tmp_path / "here"
     told = world.cli.fails(2, "download", "digits", str(target)).errors
     assert f"{target}: 1,048,576.0 TiB to download and " in told
-    assert told.rstrip().endswith(" are free")
+    assert " are free; make room, or name a folder that has space" in told
     assert _held(target) == {}
     (target / "huge").touch()
     with (target / "huge").open("r+b") as file:
         file.truncate(1 << 40)
     told = world.cli.fails(2, "download", "digits", str(target)).errors
     assert f"{target}: 1,048,575.0 TiB to download and " in told
+
+
+@pytest.mark.usefixtures("saved")
+def test_a_folder_that_cannot_be_is_told_with_what_to_name_instead(world: World, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "here" / "weights.safetensors.part").mkdir(parents=True)
+    for target, reason in (
+        (tmp_path / "file", f"{tmp_path / 'file'}: is not a folder"),
+        (tmp_path / "file" / "x", f"{tmp_path / 'file'}/x: Not a directory"),
+        (Path("/proc/x"), "/proc/x: No such file or directory"),
+        (tmp_path / "here", f"{tmp_path}/here/weights.safetensors.part: Is a directory"),
+    ):
+        told = world.cli.fails(2, "download", "digits", str(target)).errors
+        assert f"{reason}; name a folder that has space and that you may write in: " in told
+        assert "`lowtide download digits DIR`" in told
 
 
 @contextmanager

@@ -103,7 +103,8 @@ def test_of_a_killed_up_it_is_said_what_is_left_and_what_to_do(cli: CommandLine,
     run = look_at_run(state_dir)
     assert (run.phase, run.remedy) == (
         RunPhase.KILLED,
-        "run `lowtide up` again: it resumes from here",
+        # Here no variable names the folder.
+        f"run `lowtide up --state-dir {state_dir}` again: it resumes from here",
     )
     assert "none of them runs any more" in run.sentence
 
@@ -204,6 +205,15 @@ def test_without_a_run_its_folder_is_asked_about(cli: CommandLine):
     said = cli.fails(3, "jobs").errors
     assert "Does `lowtide up` run from this folder?" in said
     assert "If it was started with --state-dir, set LOWTIDE_STATE_DIR to the same folder." in said
+
+
+def test_advice_on_a_folder_that_was_named_names_it_again(cli: CommandLine, tmp_path: Path):
+    elsewhere = tmp_path / "low tide"
+    for command in ("status", "down"):
+        assert "Start it with `lowtide up`." in cli.run(command).out
+        told = cli.run(command, "--state-dir", str(elsewhere)).out
+        assert f"Nothing runs from {elsewhere}." in told
+        assert f"Start it with `lowtide up --state-dir '{elsewhere}'`." in told
 
 
 def test_a_folder_without_a_run_says_nothing(state_dir: Path):

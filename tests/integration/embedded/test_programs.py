@@ -143,6 +143,7 @@ def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
     assert [line.partition(f" {up.state_dir}")[::2] for line in shown] == [
         ("lowtide  | starting; the programs log to", "/logs"),
         ("lowtide  | sign in with the key in", "/admin.key"),
+        (f"lowtide  | other terminals reach it after: export LOWTIDE_STATE_DIR={up.state_dir}", ""),
     ]
     assert "is ready after" in (up.state_dir / "logs" / "lowtide.log").read_text("utf-8")
     assert [up.get(path)[0] for path in ("/readyz", "/healthz")] == [200, 200]
@@ -179,8 +180,7 @@ def test_status_lists_the_programs_and_the_address(up: Up):
 def test_a_second_one_on_the_same_folder_is_refused(up: Up):
     done = lowtide("up", "--state-dir", str(up.state_dir), "--port", "0")
     assert done.returncode == 2
-    assert "another lowtide" in done.stderr
-    assert "lowtide down" in done.stderr
+    assert f"stop it with `lowtide down --state-dir {up.state_dir}`" in done.stderr
     assert "Traceback" not in done.stderr
     assert up.get("/readyz")[0] == 200
 

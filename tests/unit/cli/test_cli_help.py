@@ -87,3 +87,18 @@ def test_every_command_tells_how_to_use_it(tmp_path: Path):
     shown = [one for one in commands.values() if not one.hidden]
     assert len(listed) == len(shown) + 1, "a line each"
     assert "lowtide submit job.yaml" in cli.ok("submit", "-h").out
+
+
+def test_a_command_of_a_group_that_is_nearly_named_is_named(tmp_path: Path):
+    cli = CommandLine(tmp_path, {"LOWTIDE_SERVER_URL": "http://127.0.0.1:9"})
+    for group, word, meant in (
+        ("key", "crate", "create"),
+        ("key", "revok", "revoke"),
+        ("project", "restor", "restore"),
+        ("instances", "interupt", "interrupt"),
+        ("catalog", "refesh", "refresh"),
+    ):
+        told = cli.fails(2, group, word).errors
+        assert f"No such command '{word}'. Did you mean `lowtide {group} {meant}`?" in told
+    told = cli.fails(2, "project", "x").errors
+    assert "No such command 'x'. The commands are list, create, archive, restore." in told

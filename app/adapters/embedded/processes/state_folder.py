@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+import shlex
 import socket
 import tempfile
 import time
@@ -114,7 +115,8 @@ def up_lock(state_dir: Path, *, starts: bool = True) -> Iterator[None]:
             holder = lock.readline().strip()
             raise StateFolderBusyError(
                 f"another lowtide (pid {holder or 'unknown'}) is running from {state_dir}; "
-                "stop it with `lowtide down`, or use another state folder"
+                f"stop it with `lowtide down --state-dir {shlex.quote(str(state_dir))}`, or use "
+                "another state folder"
             ) from error
         with contextlib.suppress(
             OSError
