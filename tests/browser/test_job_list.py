@@ -211,6 +211,7 @@ def test_it_fits_a_phone(site: Site, browser: Browser):
         phone.signed_in(site.key, "/jobs")
         assert phone.overflow_px() == 0
         expect(phone.page.locator("td", has_text="$2.08")).to_be_in_viewport()
+        expect(phone.page.locator(".jobs time.deadline").first).to_be_in_viewport()
         # What is cut off by the card is no overflow of the page: each part must end inside.
         boxes = phone.page.locator(".jobs tbody, .jobs td:visible, .job-name, .jobs .state")
         right = max(box["x"] + box["width"] for box in map(_box, boxes.all()))

@@ -176,7 +176,10 @@ def print_estimate(terminal: Terminal, found: dict[str, Any]) -> None:
     curve = found["curve"]
     if curve:
         terminal.line()
-        terminal.line("what a deadline costs (P50 ▓, P90 ░)")
+        terminal.line(
+            "what a deadline costs (P50 ▓, P90 ░), by other simulated runs than the table: "
+            "figures may differ a little"
+        )
         most = max(point["cost_p90_microusd"] for point in curve) or 1
         for point in curve:
             terminal.line(_curve_line(point, most))

@@ -15,6 +15,7 @@ from app.domain.estimate.simulated_run import TURNS_MAX, EstimateInput, Simulate
 
 PATHS = 1_000
 CURVE_FACTORS = (1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 3.0)
+CURVE_PATHS = 200
 TURNS_MOST = 10_000
 CURVE_TURNS = 1_200
 CURVE_TURNS_MAX = 100
@@ -69,32 +70,17 @@ class CurvePoint:
     estimate: Forecast
 
 
-@dataclass(frozen=True)
-class DeadlineCurve:
-    """What deadlines cost, from just possible to leisurely; without points where spot cannot be
-    left. own: of the question's own deadline, from the same runs; None without one.
-    """
-
-    points: tuple[CurvePoint, ...] = ()
-    own: Forecast | None = None
-
-
 def estimates(
-    question: EstimateInput,
-    draw: Callable[[], float],
-    paths: int = PATHS,
-    *,
-    compare: bool = True,
-    own: Forecast | None = None,
+    question: EstimateInput, draw: Callable[[], float], paths: int = PATHS, *, compare: bool = True
 ) -> tuple[Forecast, ...]:
     """Auto (as the product does), spot alone, and on-demand alone, as far as each is possible.
 
     draw: uniform in [0, 1); a seeded one gives the same figures again. compare: else the first of
-    these alone, which is the product's own way. own: the first, where a curve's runs tell it.
+    these alone, which is the product's own way.
     """
     found = []
     if question.spot and question.on_demand is not None and question.deadline_seconds is not None:
-        found.append(estimate("auto", question, draw, paths) if own is None else own)
+        found.append(estimate("auto", question, draw, paths))
         if not compare:
             return tuple(found)
     if question.spot:
@@ -106,42 +92,31 @@ def estimates(
     return tuple(found)
 
 
-def deadline_curve(question: EstimateInput, draw: Callable[[], float]) -> DeadlineCurve:
-    """The cost of deadlines from just possible to leisurely, and of the question's own among them.
-
-    All rest on the same runs: two equal deadlines have equal figures.
-    """
+def deadline_curve(question: EstimateInput, draw: Callable[[], float]) -> tuple[CurvePoint, ...]:
+    """The cost of deadlines from just possible to leisurely; empty where spot cannot be left."""
     if not question.spot or question.on_demand is None:
-        return DeadlineCurve()
-    shortest, asked = earliest_finish_seconds(question), question.deadline_seconds
-    curve = [shortest * factor for factor in CURVE_FACTORS]
+        return ()
+    shortest = earliest_finish_seconds(question)
     replayed = _Tapes(draw)
-    found: dict[float, Forecast] = {}
-    before: Forecast | None = None
-    for deadline in sorted({*curve, *([] if asked is None else [asked])}):
-        of_deadline = replace(question, deadline_seconds=deadline)
-        before = _no_dearer(
-            _figures("auto", of_deadline, _curve_runs(of_deadline, replayed)), before
-        )
-        found[deadline] = before
-    points = tuple(CurvePoint(deadline, found[deadline]) for deadline in curve)
-    return DeadlineCurve(points, None if asked is None else found[asked])
-
-
-def _no_dearer(found: Forecast, before: Forecast | None) -> Forecast:
-    """Who has more time may go on as with less, so that it never has to cost more."""
-    if before is None:
-        return found
-    return replace(
-        found,
-        cost_p50_microusd=min(found.cost_p50_microusd, before.cost_p50_microusd),
-        cost_p90_microusd=min(found.cost_p90_microusd, before.cost_p90_microusd),
-    )
+    points: list[CurvePoint] = []
+    for factor in CURVE_FACTORS:
+        asked = replace(question, deadline_seconds=shortest * factor)
+        found = _figures("auto", asked, _curve_runs(asked, replayed))
+        if points:
+            # Who has more time may go on as with less, so that it never has to cost more.
+            before = points[-1].estimate
+            found = replace(
+                found,
+                cost_p50_microusd=min(found.cost_p50_microusd, before.cost_p50_microusd),
+                cost_p90_microusd=min(found.cost_p90_microusd, before.cost_p90_microusd),
+            )
+        points.append(CurvePoint(shortest * factor, found))
+    return tuple(points)
 
 
 def _curve_runs(question: EstimateInput, replayed: _Tapes) -> list[SimulatedRun]:
     draws = replayed.of_path
-    return _simulated_runs(question, draws, PATHS, CURVE_TURNS, CURVE_TURNS_MAX)
+    return _simulated_runs(question, draws, CURVE_PATHS, CURVE_TURNS, CURVE_TURNS_MAX)
 
 
 class _Tapes:

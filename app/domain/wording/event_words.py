@@ -8,12 +8,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from copy import copy
+from typing import Final, Literal, Protocol, TypeVar, overload
 
 from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import InstanceEvent
 from app.domain.lifecycle.job import JobEvent
+
+
+class _Told(Protocol):
+    """An entry of a history: its sentence, number, kind and time, and the machine it is about."""
+
+    @overload
+    def __getitem__(self, key: Literal["message"], /) -> str: ...
+
+    @overload
+    def __getitem__(self, key: Literal["seq"], /) -> int: ...
+
+    def __setitem__(self, key: Literal["machine"], value: None, /) -> None: ...
+
+    def get(self, key: Literal["machine", "kind", "message", "at"], /) -> object: ...
+
+
+Row = TypeVar("Row", bound=_Told)
 
 _J, _A, _I, _K = JobEvent, AttemptEvent, InstanceEvent, JobEventKind
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -146,7 +164,7 @@ def actor_words(text: str, machine: str | None) -> str:
             return machine or ("a machine" if _ID.fullmatch(actor.name) else actor.name)
 
 
-def without_doubles(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def without_doubles(events: Iterable[Row]) -> list[Row]:
     """Rows of a history, in either order of their numbers, each thing that happened told once.
 
     A job, its attempt and its machines each record what happens to all of them; of those, the entry
@@ -155,15 +173,15 @@ def without_doubles(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
     out before the entry that tells it: the trainer's end and the attempt's before what follows for
     the job, and that the last machine is ready before that all are.
     """
-    rows = [dict(event) for event in events]
+    rows = [copy(event) for event in events]
     turned = len(rows) > 1 and rows[0]["seq"] > rows[-1]["seq"]
-    kept: list[dict[str, Any]] = []
+    kept: list[Row] = []
     for row in reversed(rows) if turned else rows:
         _add(kept, row)
     return kept[::-1] if turned else kept
 
 
-def _add(kept: list[dict[str, Any]], row: dict[str, Any]) -> None:
+def _add(kept: list[Row], row: Row) -> None:
     """Add the next entry to those that are kept, or fold it into the last of them."""
     while kept and _announces(kept[-1], row):
         kept.pop()
@@ -181,7 +199,7 @@ def _add(kept: list[dict[str, Any]], row: dict[str, Any]) -> None:
         kept.append(row)
 
 
-def _announces(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _announces(before: _Told, row: _Told) -> bool:
     """Whether the entry before tells a part of what this one tells in full."""
     kinds = before.get("kind"), row.get("kind")
     if kinds[0] == _A.MEMBER_ENDED:
@@ -190,12 +208,12 @@ def _announces(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     return kinds[0] in _VERDICTS and kinds[1] in _ATTEMPT_ENDS and not same
 
 
-def _is_ready_told(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _is_ready_told(before: _Told, row: _Told) -> bool:
     return before.get("kind") == _I.AGENT_REGISTERED and row.get("kind") == _A.MEMBERS_REGISTERED
 
 
-def _is_one_request(before: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+def _is_one_request(before: _Told, row: _Told) -> bool:
     """Of one transaction: another attempt may request as many machines, too."""
-    told = ("kind", "message", "at")
-    requested = row.get("kind") == _I.LAUNCH_SUBMITTED
-    return requested and all(before.get(name) == row.get(name) for name in told)
+    requested = row.get("kind") == before.get("kind") == _I.LAUNCH_SUBMITTED
+    alike = before["message"] == row["message"] and before.get("at") == row.get("at")
+    return requested and alike

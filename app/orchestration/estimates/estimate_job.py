@@ -16,7 +16,6 @@ from app.domain.billing.billing_rules import RULES
 from app.domain.estimate.job_estimate import (
     PATHS,
     CurvePoint,
-    DeadlineCurve,
     Forecast,
     deadline_curve,
     earliest_finish_seconds,
@@ -86,13 +85,12 @@ def estimate_job(
     """
     asked = ask(runtime, project_id, spec, submitted_at)
     question = asked.question
-    curve = DeadlineCurve()
+    curve: tuple[CurvePoint, ...] = ()
     if compare:
         curve = deadline_curve(question, runtime.entropy.replayable(seed))
-    draw, own = runtime.entropy.replayable(seed), curve.own
     return JobEstimate(
-        estimates=estimates(question, draw, paths, compare=compare, own=own),
-        curve=curve.points,
+        estimates=estimates(question, runtime.entropy.replayable(seed), paths, compare=compare),
+        curve=curve,
         pools=question.spot,
         on_demand=question.on_demand,
         work_seconds=question.work_seconds,

@@ -208,18 +208,18 @@ def test_a_job_that_never_ends_says_so():
 
 
 def test_more_time_costs_less():
-    curve = deadline_curve(JOB, seeded_draws(8)).points
+    curve = deadline_curve(JOB, seeded_draws(8))
     deadlines = [point.deadline_seconds for point in curve]
     assert deadlines == sorted(deadlines)
     assert deadlines[0] > earliest_finish_seconds(JOB)
     assert all(point.estimate.deadline_chance == 1.0 for point in curve)
     assert curve[-1].estimate.cost_p90_microusd < curve[0].estimate.cost_p90_microusd
-    assert deadline_curve(replace(JOB, on_demand=None), seeded_draws(8)).points == ()
+    assert deadline_curve(replace(JOB, on_demand=None), seeded_draws(8)) == ()
 
 
 def test_a_later_deadline_never_costs_more():
     for seed in range(4):
-        curve = [point.estimate for point in deadline_curve(JOB, seeded_draws(seed)).points]
+        curve = [point.estimate for point in deadline_curve(JOB, seeded_draws(seed))]
         for costs in (
             [one.cost_p50_microusd for one in curve],
             [one.cost_p90_microusd for one in curve],
@@ -227,20 +227,9 @@ def test_a_later_deadline_never_costs_more():
             assert costs == sorted(costs, reverse=True)
 
 
-def test_the_curve_and_the_table_have_one_figure_of_one_deadline():
-    shortest = earliest_finish_seconds(JOB)
-    for factor in (1.2, 2.0):
-        asked = replace(JOB, deadline_seconds=shortest * factor)
-        curve = deadline_curve(asked, seeded_draws(8))
-        auto, *_ = estimates(asked, seeded_draws(8), own=curve.own)
-        [point] = [one for one in curve.points if one.deadline_seconds == shortest * factor]
-        assert auto == point.estimate
-    assert deadline_curve(replace(JOB, deadline_seconds=None), seeded_draws(8)).own is None
-
-
 def test_points_of_the_curve_differ_by_their_deadline_alone():
     quiet = replace(JOB, spot=(PoolQuote("calm", 1_000_000, experience=CALM),))
-    found = [point.estimate for point in deadline_curve(quiet, seeded_draws(1)).points]
+    found = [point.estimate for point in deadline_curve(quiet, seeded_draws(1))]
     first, *rest = found[-4:]  # where no run comes near its deadline
     assert first.interruptions_mean > 0
     assert {one.interruptions_mean for one in rest} == {first.interruptions_mean}
