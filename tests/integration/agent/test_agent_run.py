@@ -271,7 +271,8 @@ def test_a_restarted_agent_kills_the_trainer_it_finds(world: World) -> None:
     port = free_port(PORTS_EACH)
     agent = world.start(port=port)
     plane.train(1)
-    wait_until(lambda: bool(plane.facts(FactKind.TRAINER_STARTED, fence=1)), lambda: "the trainer")
+    # Its last words before it trains: what it prints to an agent that is gone would end it.
+    wait_until(lambda: "was once at" in plane.log_text(), plane.log_text)
     agent.kill()
     agent.wait(timeout=60)
     assert world.processes()

@@ -25,7 +25,6 @@ from app.adapters.embedded.processes.state_folder import open_state_folder
 from app.adapters.providers.local.files.cloud_settings import LocalSettings, settle_terms
 from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.local_run import look_at_run
-from app.settings import Settings
 from app.storage.session.migrate import head
 from tests.support.servers.embedded import is_running, killed_at_the_end, open_folder, wait_until
 from tests.support.servers.memory_limit import memory_limit
@@ -118,8 +117,8 @@ def running(state_dir: Path, **settings: str) -> Iterator[Up]:
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
-        process.wait(60)
-        lowtide("down", "--state-dir", str(state_dir))
+        if process.wait(60) != 0:  # who ends well leaves nothing
+            lowtide("down", "--state-dir", str(state_dir))
 
 
 @pytest.fixture(scope="module")
@@ -323,10 +322,9 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(up: Up):
+def test_down_stops_everything(up: Up):
     """The last test of the deployment that the ones before have left running."""
-    state_dir = up.state_dir
-    key, pids = (state_dir / "admin.key").read_text("ascii"), up.pids()
+    state_dir, pids = up.state_dir, up.pids()
     done = lowtide("down", "--state-dir", str(state_dir))
     assert (done.returncode, done.stderr) == (0, "")
     assert all(name in done.stdout for name in PROGRAMS)
@@ -335,6 +333,16 @@ def test_down_stops_everything_and_the_next_up_goes_on_with_the_same_key(up: Up)
     nothing = lowtide("status", "--state-dir", str(state_dir))
     assert nothing.returncode == 3
     assert nothing.stdout.startswith(f"Nothing runs from {state_dir}.")
+
+
+# What an `up` prepares the second time: test_first_use.py in tests/integration/postgres, and
+# test_migrate_prepares_a_database_and_says_what_it_did here.
+@pytest.mark.full
+def test_the_next_up_goes_on_with_the_same_key(up: Up):
+    state_dir = up.state_dir
+    key = (state_dir / "admin.key").read_text("ascii")
+    lowtide("down", "--state-dir", str(state_dir))  # nothing, where the test before has done so
+    assert up.process.wait(60) == 0
     with running(state_dir) as second:
         assert second.get("/api/v1/jobs", key.strip())[0] == 200
         assert (state_dir / "admin.key").read_text("ascii") == key
@@ -474,27 +482,3 @@ def test_up_refuses_clouds_that_it_cannot_use(folder: Path):
     assert "LOWTIDE_GCP_PROJECT" in lowtide(*words, LOWTIDE_PROVIDERS="gcp", **https).stderr
     assert "LOWTIDE_AWS_REGIONS" in lowtide(*words, LOWTIDE_PROVIDERS="aws", **https).stderr
     assert not (folder / "clouds").exists()
-
-
-def test_beat_names_every_controller_once():
-    code = (
-        "import json; from workers.celery_app import QUEUES, make_celery\n"
-        "from app.settings import load_settings; app = make_celery(load_settings())\n"
-        "print(json.dumps([list(app.conf.beat_schedule.values()), QUEUES]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-        env=environment(LOWTIDE_REDIS_URL="redis://127.0.0.1:1/0"),
-    )
-    entries, queues = json.loads(done.stdout)
-    from app.bootstrap import controller_schedule
-
-    controllers = controller_schedule(Settings())
-    named = sorted(name for entry in entries for name in entry["args"][0])
-    assert named == sorted(one.name for one in controllers)
-    assert {one.queue for one in controllers} == set(queues)
-    assert all(entry["options"]["expires"] == entry["schedule"] for entry in entries)

@@ -69,44 +69,73 @@ class Endpoint:
         return self.ask(path, GOOGLE)
 
 
+@pytest.fixture(scope="module")
+def shared_cloud() -> Iterator[LocalCloudForTests]:
+    """For tests that only ask: its two machines stay as they are."""
+    with open_local_cloud() as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="module")
+def asked_ec2(shared_cloud: LocalCloudForTests) -> Endpoint:
+    return ec2_endpoint(shared_cloud)
+
+
+@pytest.fixture(scope="module")
+def asked_gce(shared_cloud: LocalCloudForTests) -> Endpoint:
+    return gce_endpoint(shared_cloud)
+
+
 @pytest.fixture
 def ec2() -> Iterator[Endpoint]:
     with open_local_cloud() as cloud:
-        machine_id = cloud.launch(an_order(AWS_POOL))
-        url = cloud.environment(machine_id)["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
-        yield Endpoint(cloud, machine_id, int(url.rpartition(":")[2]))
+        yield ec2_endpoint(cloud)
 
 
 @pytest.fixture
 def gce() -> Iterator[Endpoint]:
     with open_local_cloud() as cloud:
-        machine_id = cloud.launch(an_order(GCP_POOL))
-        host = cloud.environment(machine_id)["GCE_METADATA_HOST"]
-        yield Endpoint(cloud, machine_id, int(host.rpartition(":")[2]))
+        yield gce_endpoint(cloud)
+
+
+def ec2_endpoint(cloud: LocalCloudForTests) -> Endpoint:
+    machine_id = cloud.launch(an_order(AWS_POOL, token="ec2"))
+    url = cloud.environment(machine_id)["AWS_EC2_METADATA_SERVICE_ENDPOINT"]
+    return Endpoint(cloud, machine_id, int(url.rpartition(":")[2]))
+
+
+def gce_endpoint(cloud: LocalCloudForTests) -> Endpoint:
+    machine_id = cloud.launch(an_order(GCP_POOL, token="gce"))
+    host = cloud.environment(machine_id)["GCE_METADATA_HOST"]
+    return Endpoint(cloud, machine_id, int(host.rpartition(":")[2]))
 
 
 @pytest.mark.parametrize("ttl", ["0", "21601", "-1", "", "1.5", "abc", "9" * 30, "٣"])
-def test_a_token_needs_a_lifetime_in_range(ec2: Endpoint, ttl: str) -> None:
-    assert ec2.ask(TOKEN_PATH, {TTL: ttl.encode("utf-8").decode("latin-1")}, "PUT").status == 400
-    assert ec2.ask(TOKEN_PATH, {}, "PUT").status == 400
+def test_a_token_needs_a_lifetime_in_range(asked_ec2: Endpoint, ttl: str) -> None:
+    assert (
+        asked_ec2.ask(TOKEN_PATH, {TTL: ttl.encode("utf-8").decode("latin-1")}, "PUT").status == 400
+    )
+    assert asked_ec2.ask(TOKEN_PATH, {}, "PUT").status == 400
 
 
-def test_tokens_of_the_longest_and_shortest_life_are_given(ec2: Endpoint) -> None:
-    assert ec2.token("21600") != ec2.token("1")
-    assert ec2.ask(TOKEN_PATH, {TTL: "60"}, "GET").status == 405
-    assert ec2.ask(TOKEN_PATH, {TTL: "60", "X-Forwarded-For": "10.0.0.1"}, "PUT").status == 403
+def test_tokens_of_the_longest_and_shortest_life_are_given(asked_ec2: Endpoint) -> None:
+    assert asked_ec2.token("21600") != asked_ec2.token("1")
+    assert asked_ec2.ask(TOKEN_PATH, {TTL: "60"}, "GET").status == 405
+    assert (
+        asked_ec2.ask(TOKEN_PATH, {TTL: "60", "X-Forwarded-For": "10.0.0.1"}, "PUT").status == 403
+    )
 
 
-def test_nothing_is_told_without_a_living_token(ec2: Endpoint) -> None:
+def test_nothing_is_told_without_a_living_token(asked_ec2: Endpoint) -> None:
     path = "/latest/meta-data/instance-id"
-    assert ec2.ask(path, {}).status == 401
-    assert ec2.ask(path, {TOKEN: "made-up"}).status == 401
-    brief = ec2.token("1")
-    assert ec2.ask(path, {TOKEN: brief}).text == ec2.machine_id
-    eventually(lambda: ec2.ask(path, {TOKEN: brief}).status == 401, "the token expires")
+    assert asked_ec2.ask(path, {}).status == 401
+    assert asked_ec2.ask(path, {TOKEN: "made-up"}).status == 401
+    brief = asked_ec2.token("1")
+    assert asked_ec2.ask(path, {TOKEN: brief}).text == asked_ec2.machine_id
+    eventually(lambda: asked_ec2.ask(path, {TOKEN: brief}).status == 401, "the token expires")
 
 
-def test_an_ec2_machine_reads_who_and_where_it_is(ec2: Endpoint) -> None:
+def test_an_ec2_machine_reads_who_and_where_it_is(asked_ec2: Endpoint) -> None:
     for path, text in {
         "instance-type": "p3.2xlarge",
         "placement/availability-zone": "us-west-2a",
@@ -116,12 +145,12 @@ def test_an_ec2_machine_reads_who_and_where_it_is(ec2: Endpoint) -> None:
         "tags/instance": "job",
         "tags/instance/job": "j-1",
     }.items():
-        assert ec2.ec2(f"/latest/meta-data/{path}").text == text
-    identity = json.loads(ec2.ec2("/latest/dynamic/instance-identity/document").text)
-    assert identity["instanceId"] == ec2.machine_id
+        assert asked_ec2.ec2(f"/latest/meta-data/{path}").text == text
+    identity = json.loads(asked_ec2.ec2("/latest/dynamic/instance-identity/document").text)
+    assert identity["instanceId"] == asked_ec2.machine_id
     assert identity["region"] == "us-west-2"
-    assert ec2.ec2("/latest/meta-data/no/such/path").status == 404
-    assert ec2.ask(ACTION, {TOKEN: ec2.token()}, "POST").status == 405
+    assert asked_ec2.ec2("/latest/meta-data/no/such/path").status == 404
+    assert asked_ec2.ask(ACTION, {TOKEN: asked_ec2.token()}, "POST").status == 405
 
 
 def test_an_ec2_notice_is_absent_then_fixed(ec2: Endpoint) -> None:
@@ -156,35 +185,35 @@ def test_the_endpoint_ends_with_its_machine(ec2: Endpoint) -> None:
         ec2.token()
 
 
-def test_garbage_is_answered_or_dropped_and_the_rest_works_on(ec2: Endpoint) -> None:
+def test_garbage_is_answered_or_dropped_and_the_rest_works_on(asked_ec2: Endpoint) -> None:
     for bytes_sent in (b"\0\xff\r\n\r\n", b"GET /\r\n\r\n", b"x" * 40_000, b"GET / HTTP/1.1\r\n"):
-        with socket.create_connection(("127.0.0.1", ec2.port), timeout=60) as link:
+        with socket.create_connection(("127.0.0.1", asked_ec2.port), timeout=60) as link:
             link.sendall(bytes_sent)
             link.shutdown(socket.SHUT_WR)
             try:
                 assert link.recv(100)[:12] in (b"HTTP/1.1 400", b"")
             except ConnectionResetError:
                 continue
-    assert ec2.ec2("/latest/meta-data/instance-id").status == 200
+    assert asked_ec2.ec2("/latest/meta-data/instance-id").status == 200
 
 
-def test_google_metadata_needs_its_header_and_sends_it_back(gce: Endpoint) -> None:
-    assert gce.ask(PREEMPTED, {}).status == 403
-    assert gce.ask(PREEMPTED, {**GOOGLE, "X-Forwarded-For": "10.0.0.1"}).status == 403
+def test_google_metadata_needs_its_header_and_sends_it_back(asked_gce: Endpoint) -> None:
+    assert asked_gce.ask(PREEMPTED, {}).status == 403
+    assert asked_gce.ask(PREEMPTED, {**GOOGLE, "X-Forwarded-For": "10.0.0.1"}).status == 403
     for path, status in ((PREEMPTED, 200), ("/computeMetadata/v1/none", 404), ("/", 404)):
-        answer = gce.gce(path)
+        answer = asked_gce.gce(path)
         assert answer.status == status
         assert answer.headers["Metadata-Flavor"] == "Google"
 
 
-def test_a_google_machine_reads_who_and_where_it_is(gce: Endpoint) -> None:
+def test_a_google_machine_reads_who_and_where_it_is(asked_gce: Endpoint) -> None:
     prefix = "/computeMetadata/v1/instance"
-    assert gce.gce(f"{prefix}/name").text == gce.machine_id
-    assert gce.gce(f"{prefix}/id").text.isdigit()
-    assert gce.gce(f"{prefix}/zone").text.endswith("/zones/us-central1-a")
-    assert gce.gce(f"{prefix}/machine-type").text.endswith("/machineTypes/a3-highgpu-1g")
-    assert gce.gce(f"{prefix}/maintenance-event").text == "NONE"
-    assert gce.gce(f"{prefix}/attributes/LOWTIDE_LAUNCH_TOKEN").text == "one-time"
+    assert asked_gce.gce(f"{prefix}/name").text == asked_gce.machine_id
+    assert asked_gce.gce(f"{prefix}/id").text.isdigit()
+    assert asked_gce.gce(f"{prefix}/zone").text.endswith("/zones/us-central1-a")
+    assert asked_gce.gce(f"{prefix}/machine-type").text.endswith("/machineTypes/a3-highgpu-1g")
+    assert asked_gce.gce(f"{prefix}/maintenance-event").text == "NONE"
+    assert asked_gce.gce(f"{prefix}/attributes/LOWTIDE_LAUNCH_TOKEN").text == "one-time"
 
 
 def test_a_hanging_get_returns_with_the_preemption(gce: Endpoint) -> None:

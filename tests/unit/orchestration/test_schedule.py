@@ -35,9 +35,9 @@ def test_every_controller_has_its_turn_and_no_other_has(limits: Limits):
 def test_beat_rings_every_controller_at_its_period():
     code = (
         "import json; from app.settings import load_settings\n"
-        "from workers.celery_app import make_celery; app = make_celery(load_settings())\n"
-        "print(json.dumps([(one['schedule'], one['args'][0], one['options']['expires'])"
-        " for one in app.conf.beat_schedule.values()]))"
+        "from workers.celery_app import QUEUES, make_celery; app = make_celery(load_settings())\n"
+        "print(json.dumps([[(one['schedule'], one['args'][0], one['options']['expires'])"
+        " for one in app.conf.beat_schedule.values()], QUEUES]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -47,8 +47,10 @@ def test_beat_rings_every_controller_at_its_period():
         check=True,
         env={**os.environ, "LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0"},
     )
-    rung = json.loads(done.stdout)
+    rung, queues = json.loads(done.stdout)
+    assert sorted(name for _, names, _ in rung for name in names) == sorted(TURNS), "each once"
     periods = {name: period for period, names, _ in rung for name in names}
     limits = limits_of(load_settings())
     assert periods == {name: max(turn_of(name, limits)[1], 5.0) for name in TURNS}
     assert all(expires == period for period, _, expires in rung)
+    assert set(queues) == {turn_of(name, limits)[0] for name in TURNS}
