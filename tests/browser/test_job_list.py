@@ -224,7 +224,10 @@ def test_it_fits_a_phone(site: Site, browser: Browser):
         phone.assert_content()
 
 
-@pytest.mark.parametrize("width", [390, 870, 1280, 1920])
+# The narrowest and the widest stand for those between.
+@pytest.mark.parametrize(
+    "width", [390, *(pytest.param(width, marks=pytest.mark.full) for width in (870, 1280)), 1920]
+)
 def test_a_replacement_is_told_where_the_machines_are(site: Site, browser: Browser, width: int):
     site.story.put_back(site.story.interrupted_run())
     long = site.story.submit(name="waits")

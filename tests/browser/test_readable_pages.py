@@ -84,7 +84,7 @@ def test_beside_the_cost_the_curves_fill_their_column(site: Site, browser: Brows
         screen.assert_content()
 
 
-@pytest.mark.parametrize("end", [pause, cancel])
+@pytest.mark.parametrize("end", [pause, pytest.param(cancel, marks=pytest.mark.full)])
 def test_many_curves_leave_no_empty_place_below_the_cost(site: Site, browser: Browser, end: Any):
     """A job with scores has twice as many curves as one without."""
     end(site)
@@ -103,7 +103,7 @@ def test_many_curves_leave_no_empty_place_below_the_cost(site: Site, browser: Br
         screen.assert_content()
 
 
-@pytest.mark.parametrize("screen", [WIDE, SCREEN])
+@pytest.mark.parametrize("screen", [pytest.param(WIDE, marks=pytest.mark.full), SCREEN])
 def test_a_cost_alone_in_its_row_keeps_figures_near_their_names(
     site: Site, browser: Browser, screen: Any
 ):

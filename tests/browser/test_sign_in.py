@@ -32,7 +32,9 @@ def test_a_visitor_signs_in_and_lands_where_he_wanted_to_go(look: Visit, site: S
     assert site.key not in cookie["value"]
 
 
-@pytest.mark.parametrize("key", [UNKNOWN_KEY, "open sesame", "lt_ä"])
+@pytest.mark.parametrize(
+    "key", [UNKNOWN_KEY, pytest.param("open sesame", marks=pytest.mark.full), "lt_ä"]
+)
 def test_a_wrong_key_is_refused_in_a_sentence(look: Visit, key: str):
     look.sign_in(key)
     expect(look.page.get_by_role("alert")).to_contain_text(

@@ -152,7 +152,11 @@ specs = st.one_of(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+# Reading a hundred more is for `make test-full`.
+EXAMPLES = 50 if settings.get_current_profile_name() == "repeatable" else 150
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(specs)
 def test_storing_and_reading_gives_the_same_spec(data: dict[str, Any]) -> None:
     spec = parse_spec(data)

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, insert, update
 
@@ -41,6 +41,8 @@ from tests.support.api.people_api import make_key, people_api, settings_for
 from tests.support.cli.command_line import CommandLine
 from tests.support.stories.money_story import POOL, START, MoneyStory
 
+# Each example is read twenty-odd times by five readers. `make test-full` looks at a hundred.
+EXAMPLES: Final = 10 if settings.get_current_profile_name() == "repeatable" else None
 NOW = START + timedelta(hours=2)
 _TRYING: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 _STANDINGS: Final = [
@@ -195,6 +197,7 @@ def test_every_reader_reads_the_same_reason(standings: ManyStandings, engine: En
     runtime = SimpleNamespace(clock=standings.story)
     parts = cast(PageParts, SimpleNamespace(runtime=runtime, reports=pages))
 
+    @settings(max_examples=EXAMPLES or settings.default.max_examples)
     @example(rows=TWO_INTERRUPTED)
     @given(rows=ROWS)
     def agree(rows: Mapping[str, Any]) -> None:

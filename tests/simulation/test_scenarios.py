@@ -6,20 +6,18 @@ import pytest
 
 from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 
-# One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds. Limits of a
-# cloud's api, machines of no job, budgets and restored backups are in tests/integration, too:
-# test_call_pace.py in tests/unit, test_sweeps.py, test_budgets.py, test_restored_backups.py.
+# One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds. Others are
+# elsewhere, too. Limits of a cloud's api: test_call_pace.py in tests/unit. In tests/integration:
+# machines of no job, test_sweeps.py; budgets, test_budgets.py; restored backups,
+# test_restored_backups.py; clocks, test_clock_jumps.py. A trainer that hangs, and a job that leaves
+# spot in time: test_limits.py in tests/e2e. Rings are lost in every seed.
 SHORT = {
     "hour_noticed",
     "notice_while_booting",
     "hour_killed_on_ec2",
     "worker_dies_after_phase_1",
-    "no_rings",
-    "clock_jumps_back",
     "cancel_races_a_launch_reply",
-    "hour_slower_than_estimated",
     "absent_for_one_look",
-    "hour_hangs",
     "store_away",
     "cancelled_from_memory",
 }

@@ -43,7 +43,14 @@ ARGUMENTS = (
     "--disable-sync",
     f"--disable-features={','.join(_FEATURES_OFF)}",
 )
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# The headless shell is the same browser without the windows of one: half of the work.
+NAMES = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 WIDE = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 WAIT_MS = 30_000

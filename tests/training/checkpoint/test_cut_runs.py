@@ -34,27 +34,32 @@ LINEAR = {"model": "tests.training.models.own_models:Stack"}
 
 
 @pytest.mark.parametrize(
-    ("workers", "changes"),
+    ("workers", "changes", "cut_count"),
     [
-        (0, {"accumulation": 3}),
+        (0, {"accumulation": 3}, 3),
+        pytest.param(0, {"accumulation": 3}, 7, marks=pytest.mark.full),
         # Linear layers, with norms and dropout: convolutions take half a second in fp16 on a CPU.
         pytest.param(
             2,
             {**LINEAR, "accumulation": 2, "precision": "fp16", "optimizer": "sgd"},
+            7,
             marks=pytest.mark.full,
         ),
         pytest.param(
-            0, {"on_oom": "adapt", "clip_norm": 0.5, "label_smoothing": 0.1}, marks=pytest.mark.full
+            0,
+            {"on_oom": "adapt", "clip_norm": 0.5, "label_smoothing": 0.1},
+            7,
+            marks=pytest.mark.full,
         ),
     ],
 )
 def test_every_loss_after_any_cut_is_that_of_the_whole_run(
-    tmp_path: Path, workers: int, changes: dict[str, Any]
+    tmp_path: Path, workers: int, changes: dict[str, Any], cut_count: int
 ) -> None:
     config = {**CONFIG, **changes}
     whole = train_here(tmp_path / "whole", config)
     dice = random.Random(str(sorted(changes)))
-    cuts = sorted(dice.sample(range(1, 118), 7))
+    cuts = sorted(dice.sample(range(1, 118), cut_count))
     losses: dict[int, float] = {}
     resume = None
     for number, cut in enumerate([*cuts, 1 << 60]):
