@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
-from app.api.access import keys, projects
+from app.api.access import keys, project_rules, projects
 from app.api.agents import agents, package_routes
 from app.api.agents.grant_cache import StorageGrants
 from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
@@ -67,6 +67,7 @@ _ROUTERS = (
     health_routes,
     keys,
     projects,
+    project_rules,
     sweeps,
     package_routes,
 )
@@ -90,6 +91,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 parts.web_sessions,
                 lambda: full_sentence(folders),
                 PageSpecForms(parts),
+                parts.project_reports,
             )
             for sentence in unknown_variables():
                 log.warning(sentence)

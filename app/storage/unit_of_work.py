@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.ports.wakeups import Wakeups
 from app.storage.access.key_repository import KeyRepository
+from app.storage.access.rules_repository import RulesRepository
 from app.storage.instances.contact_statements import ContactStatements
 from app.storage.instances.experience_statements import ExperienceStatements
 from app.storage.instances.instance_repository import InstanceRepository
@@ -59,6 +60,7 @@ class UnitOfWork:
         self.operations = OperationsRepository(session)
         self.sweeps = SweepRepository(session)
         self.keys = KeyRepository(session)
+        self.rules = RulesRepository(session)
         self.traffic = TrafficRepository(session)
         self.pool_pasts = PoolPastRepository(session)
         self.pool_experience = ExperienceStatements(session)

@@ -39,6 +39,7 @@ from app.domain.units.percent import saved_size
 from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
+from app.domain.wording.rule_words import SOURCE_WORDS
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.storage.access.web_sessions import WebSessions
@@ -46,6 +47,7 @@ from app.storage.jobs.job_submission import Submitted
 from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
+from app.storage.reports.project_report import ProjectReports
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.web import formats
 from app.web.sentence_markup import with_code, without_code
@@ -110,6 +112,7 @@ class PageParts:
     sessions: Sessions
     disk_problem: Callable[[], str | None]
     spec_forms: SpecForms
+    projects: ProjectReports
 
     @classmethod
     def of(
@@ -121,10 +124,11 @@ class PageParts:
         kept_sessions: WebSessions,
         disk_problem: Callable[[], str | None],
         spec_forms: SpecForms,
+        projects: ProjectReports,
     ) -> PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
         sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
-        return cls(runtime, jobs, costs, reports, sessions, disk_problem, spec_forms)
+        return cls(runtime, jobs, costs, reports, sessions, disk_problem, spec_forms, projects)
 
 
 class SignInNeeded(Exception):
@@ -306,6 +310,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["ways_note"] = WAYS_NOTE
+    environment.globals["source_words"] = SOURCE_WORDS
     environment.globals["may_command"] = may_command
     environment.globals["may_submit"] = may_submit
     environment.filters.update(

@@ -73,7 +73,7 @@ KEPT = {
 TORCH_PRIVATE = "/broken_pass.py"
 """Sets torch's own attributes; checked against torch by its tests."""
 
-WIRE = re.compile(r"app/(api/.*(shapes|document)\w*|domain/spec/spec_document)\.py$")
+WIRE = re.compile(r"app/(api/.*(shapes|document)\w*|domain/(spec/spec|projects/rules)_document)\.py$")
 """Response models and a stored spec: their fields are those of the documented REST answers and of
 the job spec, held against them by tests."""
 

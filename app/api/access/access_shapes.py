@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from app.api.serving.shapes import Shape
 from app.domain.access.roles import Role
+from app.orchestration.access.apply_projects import ApplyOutcome
 
 
 class WhoShape(Shape):
@@ -60,6 +62,43 @@ class ProjectShape(Shape):
     archived_at: datetime | None
     jobs: int
     keys: int
+
+
+class ProjectRulesShape(Shape):
+    """The rules of a project, in normal form; what is left out is not limited.
+
+    `version` grows with each change and is 0 before the first one; `changed_by`: an actor, as in a
+    job's events.
+    """
+
+    project: str
+    version: int
+    changed_at: datetime | None
+    changed_by: str | None
+    rules: dict[str, Any]
+
+
+class FieldChangeShape(Shape):
+    """One field that differs; null where it is not set."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class AppliedProjectShape(Shape):
+    """A project that the file names, and what differs."""
+
+    name: str
+    outcome: ApplyOutcome
+    changes: list[FieldChangeShape]
+
+
+class AppliedShape(Shape):
+    """What was changed; with `dry_run` what would be. In the file's order."""
+
+    dry_run: bool
+    items: list[AppliedProjectShape]
 
 
 class ProjectPage(Shape):

@@ -36,7 +36,11 @@ class CurvePointShape(ForecastShape):
 
 
 class PoolForecastShape(Shape):
-    """One pool alone, if it always had machines. The hazard is null for on-demand machines."""
+    """One pool alone, if it always had machines. The hazard is null for on-demand machines.
+
+    `lived_hours`: for how long machines of the project's own jobs have run there. The hazard rests
+    on those of the whole deployment.
+    """
 
     pool: str
     microusd_per_hour: int

@@ -7,9 +7,11 @@ Not here: the simulated runs (`app.domain.estimate.job_estimate`), or what the m
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any
+from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, Query, Request
@@ -21,13 +23,16 @@ from app.api.serving.auth import Reader
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_spec
+from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT
 from app.domain.availability.hazard_models import PoolPosterior, posterior
 from app.domain.estimate.calibration import calibration
 from app.domain.estimate.job_estimate import Forecast
 from app.domain.estimate.simulated_run import PoolQuote
+from app.domain.market.offer import Pool
 from app.domain.placement.expected_cost import expect
 from app.orchestration.estimates.estimate_job import JobEstimate
 from app.orchestration.estimates.evaluate_promise import estimate_known_work, risk_of
+from app.orchestration.frame.runtime import Runtime
 
 router = APIRouter(prefix="/api/v1", tags=["estimates"])
 
@@ -58,11 +63,13 @@ async def estimate(
     """
     spec, parts = await read_spec(request), parts_of(request)
     caller = await parts.keys.in_project_of(caller, spec)
+    spec = (await parts.rules.resolve(caller, spec)).spec
     runtime = parts.runtime
     ask = partial(estimate_known_work, accept_risk=accept_risk)
     found, source = await to_thread.run_sync(ask, runtime, caller.project_id, spec, seed)
+    own_hours = await to_thread.run_sync(_own_hours, runtime, caller.project_id, found)
     risk = risk_of(spec, found)
-    return as_json(_document(found, source, None if risk is None else risk[1]))
+    return as_json(_document(found, source, None if risk is None else risk[1], own_hours))
 
 
 @router.get(
@@ -79,7 +86,24 @@ def estimate_accuracy(
     return as_json({**asdict(calibration(jobs)), "items": [asdict(one) for one in jobs]})
 
 
-def _document(found: JobEstimate, source: str, risk: str | None) -> dict[str, Any]:
+def _own_hours(runtime: Runtime, project_id: UUID, found: JobEstimate) -> dict[str, float]:
+    """Machine hours of the project's own jobs in the last month, by the key of a pool."""
+    quoted = (*found.pools, *(() if found.on_demand is None else (found.on_demand,)))
+    pools = [Pool.parse(quote.key) for quote in quoted]
+    with runtime.begin() as uow:
+        now = uow.now
+        hours = uow.pool_experience.own_hours(pools, project_id, now - EXPERIENCE_KEPT, now)
+    return {pool.key: one for pool, one in hours.items()}
+
+
+def _document(
+    found: JobEstimate, source: str, risk: str | None, own_hours: Mapping[str, float]
+) -> dict[str, Any]:
+    on_demand = found.on_demand
+
+    def pool(quote: PoolQuote, known: PoolPosterior | None) -> dict[str, Any]:
+        return _pool(quote, found, known, own_hours.get(quote.key, 0.0))
+
     return fields_of(
         EstimateShape,
         found,
@@ -89,8 +113,8 @@ def _document(found: JobEstimate, source: str, risk: str | None) -> dict[str, An
             {"deadline_seconds": point.deadline_seconds, **_figures(point.estimate)}
             for point in found.curve
         ],
-        pools=[_pool(one, found, posterior(one.experience)) for one in found.pools],
-        on_demand=None if found.on_demand is None else _pool(found.on_demand, found, None),
+        pools=[pool(one, posterior(one.experience)) for one in found.pools],
+        on_demand=None if on_demand is None else pool(on_demand, None),
         risk=risk,
     )
 
@@ -103,8 +127,12 @@ def _figures(estimate: Forecast) -> dict[str, Any]:
     }
 
 
-def _pool(quote: PoolQuote, found: JobEstimate, known: PoolPosterior | None) -> dict[str, Any]:
+def _pool(
+    quote: PoolQuote, found: JobEstimate, known: PoolPosterior | None, own_hours: float
+) -> dict[str, Any]:
     """One pool alone, if it always had machines; known: of its hazards, None on-demand.
+
+    own_hours: that the project's machines have run there.
 
     hazard_per_hour: interruptions of one machine over its life, as a decision tells them;
     interruptions_per_hour: of the gang, whichever of its machines it is.
@@ -124,5 +152,5 @@ def _pool(quote: PoolQuote, found: JobEstimate, known: PoolPosterior | None) -> 
         hazard_per_hour=None if factor is None else machine.interruptions_per_hour,
         interruptions_per_hour=alone.interruptions_per_hour,
         empty_chance=None if known is None else known.empty_chance,
-        lived_hours=quote.experience.lived_hours,
+        lived_hours=own_hours,
     )

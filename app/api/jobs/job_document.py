@@ -27,6 +27,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     job = facts.job
     spec = parse_spec(job.spec)
     left = left_of_facts(facts, spec, now)
+    sources = job.spec_sources
     return fields_of(
         JobDetail,
         job,
@@ -41,6 +42,8 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
         money=_money(facts),
         deadline=_deadline(facts, spec, now),
         attempts=_attempts(facts, spec),
+        spec_sources={} if sources is None else sources["fields"],
+        rules_version=None if sources is None else sources["rules_version"],
     )
 
 

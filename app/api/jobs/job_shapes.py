@@ -16,6 +16,7 @@ from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.market.offer import Market
+from app.domain.projects.resolve_spec import SpecSource
 
 
 class JobAccepted(Shape):
@@ -216,7 +217,8 @@ class AttemptsShape(Shape):
 class JobDetail(Shape):
     """Everything about one job. `why`: why it is in its state; None while it simply trains.
 
-    replacing: as in the list of jobs.
+    replacing: as in the list of jobs. spec_sources: by dotted field of `spec` that its author left
+    out, where in the project's rules it comes from; rules_version: of those rules, null without.
     """
 
     id: UUID
@@ -245,6 +247,8 @@ class JobDetail(Shape):
     deadline: DeadlineShape | None
     attempts: AttemptsShape
     spec: dict[str, Any]
+    spec_sources: dict[str, SpecSource]
+    rules_version: int | None
 
 
 class JobCopy(Shape):

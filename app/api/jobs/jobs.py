@@ -55,6 +55,8 @@ async def submit(request: Request) -> Response:
     spec = await read_spec(request)
     caller = await parts.keys.in_project_of(caller, spec)
     submitted = await submit_spec(parts, caller, spec, key, insisted)
+    if submitted.created:
+        spec = (await parts.rules.resolve(caller, spec)).spec
     document = fields_of(
         JobAccepted,
         submitted,
@@ -84,16 +86,17 @@ async def submit_spec(
 
 
 async def _submit(
-    parts: ApiParts, caller: Principal, spec: JobSpec, key: str | None, accept_risk: bool
+    parts: ApiParts, caller: Principal, written: JobSpec, key: str | None, accept_risk: bool
 ) -> Submitted:
     runtime = parts.runtime
     try:
-        await check_submission(parts, caller, spec)
+        resolved = await check_submission(parts, caller, written)
+        spec = resolved.spec
         promise = promise_key(caller.project_id, spec, accept_risk)
         if spec.has_limit and not parts.accepted.has(promise):
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
-                return replay(known, spec_digest(spec))
+                return replay(known, spec_digest(written))
             evaluate = partial(evaluate_promise, accept_risk=accept_risk)
             await to_thread.run_sync(evaluate, runtime, caller.project_id, spec, limiter=EVALUATORS)
             parts.accepted.add(promise)
@@ -102,7 +105,7 @@ async def _submit(
             runtime.entropy,
             runtime.clock.now(),
             caller.project_id,
-            spec,
+            resolved,
             caller.actor,
             key,
             caller.key_id,
@@ -112,7 +115,7 @@ async def _submit(
         known = None if key is None else await parts.hot.known_job(caller.project_id, key)
         if known is None:
             raise
-        return replay(known, spec_digest(spec))
+        return replay(known, spec_digest(written))
 
 
 @router.get("", response_model=None, responses={200: {"model": JobPage}})

@@ -20,6 +20,7 @@ from app.adapters.input_checks.spec_reader import SpecReader
 from app.adapters.providers.local.machines.job_accounts import settle_accounts
 from app.api.serving.key_ring import KeyRing
 from app.api.serving.offers_page import OffersPage
+from app.api.serving.rules_in_force import RulesInForce
 from app.api.serving.turns import Turns
 from app.bootstrap import (
     build_runtime,
@@ -38,6 +39,7 @@ from app.storage.jobs.hot_statements import HotStatements, make_pool
 from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
+from app.storage.reports.project_report import ProjectReports
 
 _SPECS_WAITING_MAX = 32
 _SPEC_SECONDS_MAX = 30.0
@@ -77,9 +79,11 @@ class ApiParts:
     hot: HotStatements
     accepted: AcceptedPromises
     keys: KeyRing
+    rules: RulesInForce
     reports: JobReports
     costs: CostReports
     page_reports: PageReports
+    project_reports: ProjectReports
     web_sessions: WebSessions
     offers: OffersPage
     local_cloud: InterruptibleCloud | None
@@ -110,9 +114,11 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
             hot=hot,
             accepted=AcceptedPromises(runtime.clock),
             keys=KeyRing(hot, runtime.clock),
+            rules=RulesInForce(hot),
             reports=reports,
             costs=CostReports(engine),
             page_reports=PageReports(engine),
+            project_reports=ProjectReports(engine),
             web_sessions=WebSessions(engine),
             offers=OffersPage(runtime, reports),
             local_cloud=open_local_cloud(settings),

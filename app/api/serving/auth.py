@@ -59,6 +59,8 @@ Commander = Annotated[Principal, Depends(_commander)]
 """Of a route that commands jobs: it asks `may` about each, under the job's lock."""
 KeyManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_KEYS))]
 """Of a route for the project's keys."""
+RuleManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_RULES))]
+"""Of a route that changes a project's rules: it asks `may` again inside the project it names."""
 DeploymentReader = Annotated[Principal, Depends(_of_deployment(Action.READ_DEPLOYMENT))]
 """Of a route that reads what concerns every project."""
 DeploymentAdmin = Annotated[Principal, Depends(_of_deployment(Action.OPERATE_DEPLOYMENT))]

@@ -43,8 +43,10 @@ class KnownKeys(Protocol):
         """Whose key has this SHA-256; None when it is unknown, revoked or over."""
         ...
 
-    async def project(self, name: str) -> tuple[UUID, bool] | None:
-        """The id of the project of that name, and whether it takes jobs; None for none."""
+    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
+        """The id of the project of that name, whether it takes jobs, and the number of its rules;
+        None for none.
+        """
         ...
 
 
@@ -76,9 +78,17 @@ class KeyRing:
 
     async def in_project_of(self, principal: Principal, spec: JobSpec) -> Principal:
         """The caller in the project that a spec names; raises NotFound as `caller`."""
-        if spec.project is None or spec.project == principal.project_name:
+        return await self.in_project(principal, spec.project)
+
+    async def in_project(self, principal: Principal, project: str | None) -> Principal:
+        """The caller in another project, or in its own for None; raises NotFound as `caller`."""
+        if project is None or project == principal.project_name:
             return principal
-        return await self._inside(principal, spec.project)
+        return await self._inside(principal, project)
+
+    def forget(self) -> None:
+        """Look every key up again: something that is known with them has changed."""
+        self._remembered.clear()
 
     async def _inside(self, principal: Principal, project: str) -> Principal:
         known = await self._known.project(project)
@@ -88,8 +98,8 @@ class KeyRing:
                 f"There is no project {project[:80]!r} that the key {principal.key_name!r} opens; "
                 f"its own is {principal.project_name!r}."
             )
-        project_id, takes_jobs = known
-        return principal.inside(project_id, project, takes_jobs)
+        project_id, takes_jobs, rules_version = known
+        return principal.inside(project_id, project, takes_jobs, rules_version)
 
     async def _owner(self, key_hash: str) -> Principal | None:
         now = self._clock.now()

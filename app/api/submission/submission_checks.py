@@ -7,7 +7,7 @@ Not here: the fields' own rules (`spec.job_spec`), single places and types (`spe
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from anyio import CapacityLimiter, to_thread
@@ -22,6 +22,7 @@ from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
 from app.domain.access.principal import Principal
+from app.domain.projects.resolve_spec import ResolvedSpec, SpecSource
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import SpecError
@@ -37,10 +38,15 @@ EVALUATORS = CapacityLimiter(2)
 
 
 class SpecAccepted(Shape):
-    """The spec could be submitted now. `warnings`: sentences, as of a submission."""
+    """The spec could be submitted now. `warnings`: sentences, as of a submission.
+
+    `spec`: as it would be stored, with what the project gives; `spec_sources`: as of a job.
+    """
 
     ok: Literal[True]
     warnings: list[str]
+    spec: dict[str, Any]
+    spec_sources: dict[str, SpecSource]
 
 
 @router.post("/check", response_model=None, responses={200: {"model": SpecAccepted}})
@@ -59,8 +65,15 @@ async def check(
     """
     parts, spec = parts_of(request), await read_spec(request)
     caller = await parts.keys.in_project_of(caller, spec)
-    await check_spec(parts, caller, spec, uploaded=uploaded)
-    return as_json({"ok": True, "warnings": warnings_of(parts, spec)})
+    resolved = await check_spec(parts, caller, spec, uploaded=uploaded)
+    return as_json(
+        {
+            "ok": True,
+            "warnings": warnings_of(parts, resolved.spec),
+            "spec": resolved.spec.to_json(),
+            "spec_sources": resolved.sources,
+        }
+    )
 
 
 def warnings_of(parts: ApiParts, spec: JobSpec) -> list[str]:
@@ -76,13 +89,16 @@ def warnings_of(parts: ApiParts, spec: JobSpec) -> list[str]:
     return told
 
 
-async def check_spec(parts: ApiParts, caller: Principal, spec: JobSpec, *, uploaded: bool) -> None:
-    """Raises SpecError and CommandRefused for a spec that a submission would refuse.
+async def check_spec(
+    parts: ApiParts, caller: Principal, written: JobSpec, *, uploaded: bool
+) -> ResolvedSpec:
+    """The spec as it would be stored.
 
-    Also where a name is taken, and where data on this machine is not there; deadline and budget are
-    not weighed.
+    Raises SpecError and CommandRefused for one that a submission would refuse: also where a name is
+    taken, and where data on this machine is not there; deadline and budget are not weighed.
     """
-    await check_submission(parts, caller, spec, uploaded=uploaded)
+    resolved = await check_submission(parts, caller, written, uploaded=uploaded)
+    spec = resolved.spec
     await to_thread.run_sync(_check_data, spec, parts.settings.active_providers)
     if spec.name is not None:
         names = [spec.name, *name_candidates(spec.name)]
@@ -90,12 +106,16 @@ async def check_spec(parts: ApiParts, caller: Principal, spec: JobSpec, *, uploa
         if spec.name in taken:
             raise name_taken(spec.name, taken)
     spec.require_deadline_ahead(parts.runtime.clock.now())
+    return resolved
 
 
 async def check_submission(
-    parts: ApiParts, caller: Principal, spec: JobSpec, *, uploaded: bool = True
-) -> None:
-    """Raises SpecError for what this deployment cannot run. uploaded: so must its workdir be."""
+    parts: ApiParts, caller: Principal, written: JobSpec, *, uploaded: bool = True
+) -> ResolvedSpec:
+    """The spec as it would be stored. uploaded: its workdir must be.
+
+    Raises SpecError for what the project's rules refuse, and for what this deployment cannot run.
+    """
     runtime = parts.runtime
     if not caller.takes_jobs:
         raise SpecError.of(
@@ -103,6 +123,8 @@ async def check_submission(
             "or ask an admin to take it back (`lowtide project restore`)",
             "project",
         )
+    resolved = await parts.rules.resolve(caller, written)
+    spec = resolved.spec
     check_infra(spec.infra or (), parts.settings)
     places = DeploymentPlaces.of(parts.settings)
     store = runtime.object_store if uploaded else None
@@ -110,6 +132,7 @@ async def check_submission(
     if spec.image is not None:
         await to_thread.run_sync(require_docker, parts.reports, spec, limiter=EVALUATORS)
     check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
+    return resolved
 
 
 def check_infra(choices: tuple[InfraChoice, ...], settings: Settings) -> None:

@@ -1,22 +1,32 @@
-"""`lowtide project`: the projects of a deployment. For admins; auditors may list.
+"""`lowtide project`: the projects of a deployment, their rules, and a file of many of them.
 
-Not here: the keys of a project (`key_commands`).
+Not here: the keys of a project (`key_commands`), or what rules may say (`app.domain.projects`).
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from app.cli.client import wording
 from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.failures import INTERRUPTED, CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import path_part
 from app.cli.client.terminal import Column
+from app.domain.units.errors import SpecError
 
-project = CommandList(cls=DefaultCommandGroup, help="Projects: list, make, archive, restore.")
+project = CommandList(
+    cls=DefaultCommandGroup, help="Projects: list, make, archive, restore; their rules."
+)
+
+_VALUES_MAX: Final = 50_000
+"""In a file of projects: a thousand projects with fifty values each."""
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The project's name.")]
 
@@ -60,6 +70,111 @@ def restore_project(invocation: Invocation, name: _Name) -> None:
     """Let an archived project take jobs again."""
     found = invocation.api.post(f"/projects/{path_part(name, 'project')}/restore")
     _say(invocation, found, f"Project {found['name']} takes jobs.")
+
+
+@project.command("show")
+@api_command("lowtide project show vision", "lowtide project show vision --json")
+def show_project(invocation: Invocation, name: _Name) -> None:
+    """Show the rules that jobs of a project are under."""
+    from app.domain.wording.rule_words import rule_lines
+
+    found = invocation.api.get(f"/projects/{path_part(name, 'project')}/rules")
+    terminal = invocation.terminal
+    if terminal.to_script(found, [found["project"]]):
+        return
+    terminal.line(terminal.paint(found["project"], "bold"))
+    if not found["rules"]:
+        terminal.line("No rules: jobs may ask for whatever the deployment has.")
+        return
+    terminal.fields(list(rule_lines(found["rules"])))
+    by = str(found["changed_by"]).partition(":")[2]
+    at = wording.ago(found["changed_at"], datetime.now(UTC))
+    terminal.line(f"Version {found['version']}, {at} by {by}.")
+
+
+@project.command("apply")
+@api_command(
+    "lowtide project apply projects.yaml --dry-run",
+    "lowtide project apply projects.yaml --yes",
+    "lowtide project apply - < projects.yaml",
+)
+def apply_projects(
+    invocation: Invocation,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Projects as YAML, or - for stdin.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change; change nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Make the projects that a file names, and give them its rules.
+
+    Shows what differs, and asks. All of it is applied, or nothing. Projects that the file does not
+    name stay as they are. Needs an admin's key; a maintainer's, for the rules of its own project.
+    """
+    document = _read_file(file)
+    terminal = invocation.terminal
+    planned = invocation.api.post("/projects/apply?dry_run=true", document, only_asks=True)
+    names = [one["name"] for one in planned["items"] if one["outcome"] != "unchanged"]
+    if dry_run or not names:
+        if not terminal.to_script(planned, names):
+            _print_changes(invocation, planned)
+            terminal.line("Dry run: nothing was changed." if names else "Nothing differs.")
+        return
+    _print_changes(invocation, planned)
+    asks = not (yes or file == "-") and terminal.interactive and sys.stdin.isatty()
+    if asks and not typer.confirm("Apply?", default=True):
+        terminal.note("Nothing was changed.")
+        raise typer.Exit(INTERRUPTED)
+    applied = invocation.api.post("/projects/apply", document)
+    if not terminal.to_script(applied, names):
+        terminal.line(f"Applied: {wording.plural(len(names), 'project')}.")
+
+
+def _read_file(source: str) -> object:
+    """What a YAML file says; raises CommandFailed where it cannot be read."""
+    from app.domain.spec.spec_text import MAX_DEPTH, MAX_SPEC_BYTES
+    from app.domain.spec.spec_yaml import read_yaml
+
+    what = "stdin" if source == "-" else source
+    try:
+        if source == "-":
+            content = sys.stdin.buffer.read(MAX_SPEC_BYTES + 1)
+        else:
+            with Path(source).open("rb") as file:
+                content = file.read(MAX_SPEC_BYTES + 1)
+        if len(content) > MAX_SPEC_BYTES:
+            raise CommandFailed(f"{what} has more than {MAX_SPEC_BYTES >> 10} KiB; split it")
+        return read_yaml(content.decode(), max_depth=MAX_DEPTH, max_values=_VALUES_MAX)
+    except OSError as error:
+        raise CommandFailed(f"{what} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CommandFailed(f"{what} is not UTF-8 text; save it as UTF-8") from error
+    except SpecError as error:
+        raise CommandFailed(f"{what}: {error.message}") from error
+
+
+def _print_changes(invocation: Invocation, answer: dict[str, Any]) -> None:
+    terminal = invocation.terminal
+    for item in answer["items"]:
+        if item["outcome"] == "unchanged":
+            continue
+        new = " (new)" if item["outcome"] == "created" else ""
+        terminal.line(f"{terminal.paint(item['name'], 'bold')}{new}")
+        for change in item["changes"]:
+            for sign, text in _change_lines(change):
+                terminal.line(terminal.paint(f"  {sign} {text}", _SIGNS[sign]))
+
+
+_SIGNS: Final = {"+": "green", "-": "red"}
+
+
+def _change_lines(change: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from app.domain.wording.rule_words import rule_value
+
+    field = change["field"]
+    for sign, side in (("-", "before"), ("+", "after")):
+        if change[side] is not None:
+            yield sign, f"{field}: {rule_value(field, change[side])}"
 
 
 def _say(invocation: Invocation, row: dict[str, object], sentence: str) -> None:

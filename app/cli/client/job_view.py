@@ -134,9 +134,16 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("cost", money(job["money"])),
         ("attempts", counted if attempts["count"] else ""),
         ("labels", labels),
+        ("by project", _given_by_project(job)),
         ("submitted", f"{wording.clock_time(job['submitted_at'])} UTC"),
         ("ended", f"{wording.clock_time(job['ended_at'])} UTC" if job["ended_at"] else ""),
     ]
+
+
+def _given_by_project(job: Job) -> str:
+    """ "budget_usd, infra (rules version 3)": fields of its spec that its author left out."""
+    sources = job.get("spec_sources")
+    return f"{', '.join(sorted(sources))} (rules version {job['rules_version']})" if sources else ""
 
 
 def listed_reason(job: Job) -> str:

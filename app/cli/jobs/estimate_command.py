@@ -122,7 +122,7 @@ def asked_for(
     invocation: Invocation, spec: JobSpec, seed: int = 0, *, accept_risk: bool = False
 ) -> dict[str, Any]:
     """The api's answer about a spec; accept_risk: a refusal then does not advise to accept it."""
-    body = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+    body: dict[str, Any] = {**spec.to_written_json()}
     body.pop("workdir", None)  # it is not uploaded yet, and tells nothing of the cost
     accepted = "&accept_risk=true" if accept_risk else ""
     path = f"/estimates?seed={seed}{accepted}"

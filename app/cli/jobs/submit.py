@@ -136,13 +136,16 @@ def _submit(
     Raises CommandFailed where the job is refused, and typer.Exit for whoever says no.
     """
     now, terminal = datetime.now(UTC), invocation.terminal
-    warned = _check_there(invocation, draft, now)
+    checked = _check_there(invocation, draft, now)
     with ExitStack() as closing:
         archive = _pack(draft, closing)
-        spec = draft.spec(None if archive is None else archive.digest)
+        digest = None if archive is None else archive.digest
+        written = draft.spec(digest)
+        spec = _as_stored(checked, written)
         plan = make_plan(spec, invocation.api.get("/offers")["items"], now)
         figures = _estimated(invocation, spec, accept_risk)
-        _show(terminal, with_estimate(plan, figures), archive, dry_run)
+        sources = checked.get("spec_sources", {})
+        _show(terminal, with_estimate(plan, figures), archive, sources, dry_run)
         _check_risk(terminal, figures, accept_risk or dry_run)
         _refuse_impossible(terminal, plan, accept_risk)
         if dry_run:
@@ -154,7 +157,8 @@ def _submit(
             raise typer.Exit(INTERRUPTED)
         if archive is not None:
             upload(invocation, archive)
-        accepted = _post(invocation, spec)
+        accepted = _post(invocation, written)
+    warned = checked.get("warnings", ())
     _warn(terminal, [one for one in accepted.get("warnings", ()) if one not in warned])
     return accepted
 
@@ -188,12 +192,24 @@ def _check_deadline(draft: SpecDraft, now: datetime) -> None:
         raise CommandFailed.from_domain(error, draft.what) from error
 
 
-def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Sequence[str]:
+def _as_stored(checked: dict[str, Any], written: JobSpec) -> JobSpec:
+    """The spec with what its project gives, as the api's check told; it knew no packed folder."""
+    from app.domain.spec.job_spec import parse_spec
+
+    document = checked.get("spec")  # absent in answers of earlier releases
+    if document is None:
+        return written
+    workdir = {} if written.workdir is None else {"workdir": written.workdir}
+    return parse_spec({**document, **workdir})
+
+
+def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> dict[str, Any]:
     """Ask before anything is packed or planned whether the api would take the job.
 
-    Says and returns what the api warns of. Raises CommandFailed for a deadline that has passed, a
-    name that is taken, a place that is not allowed, data that is not there, an image that nothing
-    can run, or infra that the deployment does not rent from.
+    Says what the api warns of, and returns its answer. Raises CommandFailed for a deadline that has
+    passed, a name that is taken, a place that is not allowed, data that is not there, an image that
+    nothing can run, infra that the deployment does not rent from, or what the project's rules
+    refuse.
     """
     _check_deadline(draft, now)
     spec = draft.spec()
@@ -208,10 +224,9 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> Seq
     uploaded = "true" if draft.folder is None else "false"
     path = f"/jobs/check?uploaded={uploaded}"
     with _naming_the_option():
-        found = invocation.api.post(path, spec.to_json(), only_asks=True)
-    warnings: Sequence[str] = found.get("warnings", ())
-    _warn(invocation.terminal, warnings)
-    return warnings
+        found: dict[str, Any] = invocation.api.post(path, spec.to_written_json(), only_asks=True)
+    _warn(invocation.terminal, found.get("warnings", ()))
+    return found
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:
@@ -287,13 +302,22 @@ def _with_bar(terminal: Terminal, archive: Archive) -> Iterator[bytes]:
             bar.advance(len(piece))
 
 
-def _show(terminal: Terminal, plan: Preview, archive: Archive | None, dry_run: bool) -> None:
+def _show(
+    terminal: Terminal,
+    plan: Preview,
+    archive: Archive | None,
+    sources: dict[str, str],
+    dry_run: bool,
+) -> None:
     if terminal.as_json:
         if dry_run:
             folder = None if archive is None else archive.digest
-            terminal.json({"spec": plan.spec.to_json(), "workdir": folder, "plan": plan.to_json()})
+            planned = {"spec": plan.spec.to_json(), "workdir": folder, "plan": plan.to_json()}
+            terminal.json({**planned, "spec_sources": sources})
         return
     print_plan(terminal, plan)
+    if sources:
+        terminal.line(f"from the project: {', '.join(sources)}")
     if archive is not None:
         files = wording.plural(archive.files, "file")
         packed_size = wording.size(archive.size_bytes)
@@ -312,8 +336,9 @@ def _post(invocation: Invocation, spec: JobSpec) -> dict[str, Any]:
     key = f"lowtide-submit-{secrets.token_hex(16)}"
     # Any risk was weighed here already, over more simulated runs than the api takes.
     path = "/jobs?accept_risk=true"
+    document = spec.to_written_json()
     with _naming_the_option():
-        accepted: dict[str, Any] = invocation.api.post(path, spec.to_json(), idempotency_key=key)
+        accepted: dict[str, Any] = invocation.api.post(path, document, idempotency_key=key)
     return accepted
 
 

@@ -14,8 +14,8 @@ class Principal:
     """A signed-in person or program, by its key.
 
     project_id, project_name: the key's own project, or another one that the request has chosen.
-    takes_jobs: False for a project that is archived. home: the key's own project, where the request
-    has chosen another one.
+    takes_jobs: False for a project that is archived. rules_version: which rules it has, 0 for none.
+    home: the key's own project, where the request has chosen another one.
     """
 
     key_id: UUID
@@ -24,6 +24,7 @@ class Principal:
     project_name: str
     role: Role
     takes_jobs: bool = True
+    rules_version: int = 0
     home: str = ""
 
     @property
@@ -32,7 +33,9 @@ class Principal:
         name = f"{self.home}/{self.key_name}" if self.home else self.key_name
         return Actor(ActorKind.PERSON, name)
 
-    def inside(self, project_id: UUID, project_name: str, takes_jobs: bool) -> Principal:
+    def inside(
+        self, project_id: UUID, project_name: str, takes_jobs: bool, rules_version: int
+    ) -> Principal:
         """The same key in another project, which `may` has allowed it to open."""
         home = self.home or self.project_name
         return replace(
@@ -40,5 +43,6 @@ class Principal:
             project_id=project_id,
             project_name=project_name,
             takes_jobs=takes_jobs,
+            rules_version=rules_version,
             home=home,
         )

@@ -18,7 +18,7 @@ class Role(StrEnum):
     SUBMITTER = "submitter"
     """Submits jobs, and commands its own."""
     MAINTAINER = "maintainer"
-    """Commands every job of its project, and manages the project's keys."""
+    """Commands every job of its project, and manages the project's keys and rules."""
     AUDITOR = "auditor"
     """Reads every project and the deployment, and changes nothing."""
     ADMIN = "admin"
@@ -33,6 +33,7 @@ class Action(StrEnum):
     SUBMIT = "submit jobs"
     COMMAND_JOB = "cancel, pause, resume or interrupt this job"
     MANAGE_KEYS = "manage keys"
+    MANAGE_RULES = "change the rules of a project"
     READ_DEPLOYMENT = "read what concerns the whole deployment"
     OPERATE_DEPLOYMENT = "change what concerns the whole deployment"
 
@@ -45,6 +46,7 @@ ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.SUBMIT: frozenset({Role.SUBMITTER, Role.MAINTAINER, Role.ADMIN}),
     Action.COMMAND_JOB: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_KEYS: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.MANAGE_RULES: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.READ_DEPLOYMENT: _OF_ALL_PROJECTS,
     Action.OPERATE_DEPLOYMENT: frozenset({Role.ADMIN}),
 }

@@ -17,7 +17,12 @@ from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.lifecycle.launch import LaunchOutcome
-from app.domain.lifecycle.stored_documents import BidDocument, EndDocument, RatingDocument
+from app.domain.lifecycle.stored_documents import (
+    BidDocument,
+    EndDocument,
+    RatingDocument,
+    SpecSourcesDocument,
+)
 from app.domain.market.attachments import AttachmentsDocument
 from app.domain.market.offer import Market, Pool
 from app.domain.spec.spec_document import SpecDocument
@@ -47,6 +52,7 @@ class Job:
     serial_share: how its gangs scale, as measured when its size was last looked at; None: as
     expected (`gang_scaling`).
     owner_key_id: the key that submitted it; None where that is not known.
+    spec_sources: which fields of its spec the project has given; None for none.
     market_mode: where its next machines come from: `on_demand` once the last safe moment has
     passed, or earlier where a deadline makes that cheaper.
     moving_launch_id: the launch of the machines that the job moves to, while it does;
@@ -116,6 +122,7 @@ class Job:
     attempts_without_progress: int = 0
     idempotency_key: str | None = None
     idempotency_digest: str | None = None
+    spec_sources: SpecSourcesDocument | None = None
 
 
 @dataclass(eq=False)

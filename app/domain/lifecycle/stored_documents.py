@@ -1,4 +1,4 @@
-"""The JSON columns of launches, members and machines, key by key.
+"""The JSON columns of jobs, launches, members and machines, key by key.
 
 Here: shapes with their units; rows of earlier releases have them too. Not here: the rows
 (`entities`), or who reads and writes a shape, which each of them names.
@@ -7,6 +7,17 @@ Here: shapes with their units; rows of earlier releases have them too. Not here:
 from __future__ import annotations
 
 from typing import TypedDict
+
+
+class SpecSourcesDocument(TypedDict):
+    """Which rules of its project a job's spec was resolved with. Written by `submit_job`.
+
+    rules_version: their number. fields: by dotted field that its author left out, a
+    `projects.resolve_spec.SpecSource`.
+    """
+
+    rules_version: int
+    fields: dict[str, str]
 
 
 class BidDocument(TypedDict):

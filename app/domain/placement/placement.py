@@ -113,7 +113,7 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
     """The need of a launch of a whole gang, before survivors and history narrow it."""
     return Need(
         gpu_choices=spec.gpu_choices,
-        gpu_memory_gb_min=_memory_gb_min(spec),
+        gpu_memory_gb_min=gpu_memory_gb_min(spec),
         count=count,
         market=market,
         infra=spec.infra or (),
@@ -125,8 +125,8 @@ def need_of(spec: JobSpec, market: Market, count: int) -> Need:
     )
 
 
-def _memory_gb_min(spec: JobSpec) -> int:
-    """Asked of a GPU where the spec names none."""
+def gpu_memory_gb_min(spec: JobSpec) -> int:
+    """The memory that a GPU must have at least, in GB, where the spec names none."""
     if spec.command_kind == "run":
         return RUN_GPU_MEMORY_GB_MIN
     return 0 if spec.gpu_choices else trainer_memory_gb(spec)
@@ -137,7 +137,7 @@ def capacity_key(spec: JobSpec) -> str:
     parts = [
         sorted(str(choice) for choice in spec.gpu_choices),
         spec.command_kind,
-        _memory_gb_min(spec),
+        gpu_memory_gb_min(spec),
         spec.nodes.to_json(),
         sorted(str(place) for place in spec.infra or ()),
         spec.effective_market(),

@@ -248,6 +248,13 @@ class JobSpec(SpecModel):
         document = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         return cast(SpecDocument, document)
 
+    def to_written_json(self) -> SpecDocument:
+        """The same without what its author left out, and a project's defaults may fill."""
+        document = self.model_dump(
+            mode="json", by_alias=True, exclude_none=True, exclude_unset=True
+        )
+        return cast(SpecDocument, document)
+
     def to_short_json(self) -> SpecDocument:
         """The same for people: in the order of the fields, without what is as by default."""
         document = self.model_dump(

@@ -197,7 +197,8 @@ def _read_env(value: object) -> dict[str, str]:
     return env
 
 
-def _read_labels(value: object) -> dict[str, str]:
+def read_labels(value: object) -> dict[str, str]:
+    """Labels with their values; raises a refusal for names and values that are none."""
     labels = _read_texts(value, "labels", _MAX_LABELS)
     for name, content in labels.items():
         if _LABEL_NAME.fullmatch(name) is None:
@@ -277,7 +278,7 @@ Market = Annotated[Literal["auto", "spot", "on_demand"], Written(_read_market, _
 ExitCodes = Annotated[tuple[int, ...], Written(_read_exit_codes, _CODES_FORM)]
 Environment = Annotated[dict[str, str], Written(_read_env, _TEXT_MAP)]
 KeptSeconds = Annotated[int, Written(_read_kept, {**_TEXT, "examples": ["30m"]}, duration_text)]
-Labels = Annotated[dict[str, str], Written(_read_labels, _TEXT_MAP)]
+Labels = Annotated[dict[str, str], Written(read_labels, _TEXT_MAP)]
 GpuChoices = Annotated[tuple[GpuChoice, ...], Written(parse_gpu_choices, _GPU_FORMS, _store_list)]
 OneGpuChoice = Annotated[GpuChoice, Written(parse_gpu_choice, _TEXT, str)]
 AtLeastCpus = Annotated[

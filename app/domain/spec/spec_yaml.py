@@ -74,7 +74,7 @@ class _Builder:
     def _start_node(self, event: yaml.NodeEvent) -> None:
         self.values += 1
         if self.values > 2 * self.max_values:  # keys count as nodes here, as values later
-            _refuse(event, f"more than {self.max_values:,} values; make the spec smaller")
+            _refuse(event, f"more than {self.max_values:,} values; make the text smaller")
         if event.anchor is not None:
             _refuse(event, "anchors (&name) are not accepted; write the value out")
         if getattr(event, "tag", None) is not None:

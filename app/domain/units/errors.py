@@ -46,6 +46,8 @@ class ProblemKind(StrEnum):
     NOT_AVAILABLE = "not_available"
     IMPOSSIBLE = "impossible"
     RISKY = "risky"
+    NOT_ALLOWED = "not_allowed"
+    """A rule of the project forbids it."""
 
 
 class Advice(StrEnum):

@@ -19,6 +19,8 @@ from app.domain.lifecycle.job import (
     stop_end_reason,
 )
 from app.domain.lifecycle.job_command import JobCommand, require_possible
+from app.domain.projects.read_rules import parse_rules
+from app.domain.projects.resolve_spec import require_budget
 from app.domain.units.errors import CommandRefused
 from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate
@@ -77,7 +79,7 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     """Put a paused job back into the queue, with a higher cap when one is given.
 
     The caller has locked the budget rows before the job. Raises CommandRefused when the job is
-    not paused.
+    not paused, and SpecError for a cap that its project does not allow now.
     """
     job, uow = aggregate.job, aggregate.uow
     require_possible(JobCommand.RESUME, job.name, job.state, job.stop_cause)
@@ -90,7 +92,10 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
         for budget in own:
             if budget.cap_microusd is None:
                 raise CommandRefused("The job has no budget, so there is nothing to add to.")
-            budget.cap_microusd += add_budget_microusd
+            cap = budget.cap_microusd + add_budget_microusd
+            rules = uow.rules.of(job.project_id)
+            require_budget(parse_rules(rules.document), rules.project, cap, "add_budget_usd")
+            budget.cap_microusd = cap
             aggregate.record(
                 JobEventKind.BUDGET_CHANGED,
                 f"The budget is now {format_usd(budget.cap_microusd)}.",

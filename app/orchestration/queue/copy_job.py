@@ -7,9 +7,10 @@ spec names it by content. Not here: submitting it (`submit_job`).
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 
 from app.domain.lifecycle.entities import Job
+from app.domain.projects.spec_defaults import without_fields
 from app.domain.spec.names import NAME_LENGTH_MAX
 from app.domain.spec.spec_document import SpecDocument
 from app.orchestration.queue.submit_job import name_candidates
@@ -23,14 +24,22 @@ def copied_spec(uow: UnitOfWork, job: Job) -> SpecDocument:
     """Its spec in normal form under the next free name: `tour-2` after `tour`, then `tour-3`.
 
     A name is free until someone takes it. Where none of fifty is, the spec has no name, and gets
-    one when it is submitted.
+    one when it is submitted. What the project gave is left out: the copy gets what it gives then.
     """
     names = next_names(job.name)
     taken = uow.jobs.taken_names(job.project_id, names)
     free = next((name for name in names if name not in taken), None)
-    named = job.spec.copy()
+    named = _own_part(job)
     named.pop("name", None)
     return named if free is None else {"name": free, **named}
+
+
+def _own_part(job: Job) -> SpecDocument:
+    """What its author wrote, with Lowtide's own defaults."""
+    if job.spec_sources is None:
+        return job.spec.copy()
+    fields = job.spec_sources["fields"]
+    return cast(SpecDocument, without_fields(dict(job.spec), fields))
 
 
 def next_names(name: str) -> list[str]:

@@ -16,7 +16,8 @@ from app.domain.lifecycle.events import Actor
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement import capacity_key
-from app.domain.spec.job_spec import JobSpec, digest_of, normal_text
+from app.domain.projects.resolve_spec import ResolvedSpec, as_written
+from app.domain.spec.job_spec import JobSpec, digest_of, normal_text, spec_digest
 from app.domain.spec.names import DEFAULT_NAME_COUNT, NAME_LENGTH_MAX, default_name
 from app.domain.units.errors import CommandRefused
 from app.domain.units.money import format_usd
@@ -52,7 +53,7 @@ async def accept(
     entropy: Entropy,
     now: datetime,
     project_id: UUID,
-    spec: JobSpec,
+    resolved: ResolvedSpec,
     actor: Actor,
     idempotency_key: str | None = None,
     owner_key_id: UUID | None = None,
@@ -62,10 +63,10 @@ async def accept(
     owner_key_id: the API key that submits it. Raises SpecError (the deadline has passed) and
     CommandRefused (name taken, idempotency key used for another spec).
     """
-    submission = None
+    spec, submission = resolved.spec, None
     for _ in range(_NAMES_TRIED_MAX):
         submission = build_submission(
-            spec, project_id, actor, now, entropy, idempotency_key, submission, owner_key_id
+            resolved, project_id, actor, now, entropy, idempotency_key, submission, owner_key_id
         )
         if await store.submit(submission):
             return _created(submission)
@@ -87,11 +88,14 @@ def submit_job(
     actor: Actor,
     idempotency_key: str | None = None,
 ) -> Submitted:
-    """As `accept`, inside a unit of work; the queue's controller is rung after its commit."""
-    submission = None
+    """As `accept`, inside a unit of work, of a spec that is stored as it was written.
+
+    The queue's controller is rung after its commit.
+    """
+    resolved, submission = as_written(spec), None
     for _ in range(_NAMES_TRIED_MAX):
         submission = build_submission(
-            spec, project_id, actor, uow.now, runtime.entropy, idempotency_key, submission
+            resolved, project_id, actor, uow.now, runtime.entropy, idempotency_key, submission
         )
         if uow.jobs.submit(submission):
             uow.notify_after_commit(CLAIM_CONTROLLER)
@@ -107,7 +111,7 @@ def submit_job(
 
 
 def build_submission(
-    spec: JobSpec,
+    resolved: ResolvedSpec,
     project_id: UUID,
     actor: Actor,
     now: datetime,
@@ -120,6 +124,7 @@ def build_submission(
 
     Raises SpecError when the deadline is not ahead of `now`.
     """
+    spec = resolved.spec
     spec.require_deadline_ahead(now)
     text = earlier.spec_json if earlier else normal_text(spec)
     digest = earlier.spec_digest if earlier else digest_of(text)
@@ -148,11 +153,17 @@ def build_submission(
         total_steps=None if spec.trainer is None else spec.trainer.steps,
         budget_microusd=spec.budget_microusd,
         idempotency_key=idempotency_key,
-        idempotency_digest=None if idempotency_key is None else digest,
+        idempotency_digest=None if idempotency_key is None else _digest_of(resolved, digest),
         actor=str(actor),
         message=_message(spec),
         owner_key_id=owner_key_id,
+        spec_sources=resolved.sources_json(),
     )
+
+
+def _digest_of(resolved: ResolvedSpec, digest: str) -> str:
+    """Of what was asked: a repetition is one also after the project's rules have changed."""
+    return spec_digest(resolved.written) if resolved.sources else digest
 
 
 def replay(known: KnownJob, digest: str | None) -> Submitted:

@@ -27,6 +27,7 @@ from app.domain.throughput.measured_run import GpuShape, MeasuredRun
 from app.domain.throughput.same_work import work_digest
 from app.storage.instances.same_work_runs import same_work
 from app.storage.schema.instance_tables import instances, launches
+from app.storage.schema.job_tables import jobs
 from app.storage.schema.money_tables import prices
 from app.storage.session.record_session import RecordSession
 
@@ -62,6 +63,17 @@ class ExperienceStatements:
             if pool not in found and pool.key in refused:
                 found[pool] = _experience(0, refused[pool.key], (0.0,) * 10)
         return found
+
+    def own_hours(
+        self, pools: Sequence[Pool], project_id: UUID, since: datetime, now: datetime
+    ) -> Mapping[Pool, float]:
+        """For how many hours machines of the project's own jobs have run in these pools since
+        then. What others rent is told to nobody.
+        """
+        own = _row.job_id.in_(select(jobs.c.id).where(jobs.c.project_id == project_id))
+        asked = sorted(set(pools))[:POOLS_MAX]
+        found = self._lived(since, now, _row.pool.in_(asked) & own)
+        return {pool: _experience(counts[0], 0, counts[1:]).lived_hours for pool, counts in found}
 
     def of_provider(
         self, provider: str, since: datetime, now: datetime

@@ -24,6 +24,7 @@ from app.domain.access.principal import Principal
 from app.storage.access.known_keys import (
     KEY_OF_DIGEST,
     PROJECT_OF_NAME,
+    RULES_OF_PROJECT,
     USE_KEY,
     principal_of,
 )
@@ -111,15 +112,22 @@ class HotStatements:
         rows = await self._read(KEY_OF_DIGEST, asked)
         if not rows:
             return None
-        principal, use_is_old = principal_of(rows[0]), rows[0][6]
+        principal, use_is_old = principal_of(rows[0]), rows[0][7]
         if use_is_old and not self._only_reads():
             await self._record_use({**asked, "key_id": principal.key_id})
         return principal
 
-    async def project(self, name: str) -> tuple[UUID, bool] | None:
-        """The id of the project of that name, and whether it takes jobs; None for none."""
+    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
+        """The id of the project of that name, whether it takes jobs, and the number of its rules;
+        None for none.
+        """
         rows = await self._read(PROJECT_OF_NAME, {"name": name})
-        return (rows[0][0], rows[0][1]) if rows else None
+        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+
+    async def project_rules(self, project_id: UUID) -> tuple[int, dict[str, Any] | None]:
+        """The number of a project's rules, and the rules as they are stored."""
+        rows = await self._read(RULES_OF_PROJECT, {"project_id": project_id})
+        return (rows[0][0], rows[0][1]) if rows else (0, None)
 
     async def list_jobs(self, wanted: JobFilter, now: datetime) -> bytes:
         """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from app.domain.lifecycle.stored_documents import SpecSourcesDocument
+
 
 @dataclass(frozen=True)
 class Submission:
@@ -17,7 +19,8 @@ class Submission:
 
     spec_json: the normal form of the spec, JSON text. budget_microusd: None means no cap.
     owner_key_id: the key that submits it; None for none, as in a simulation.
-    idempotency_digest: of the spec as asked, before a name was made; None without a key.
+    idempotency_digest: of the spec as asked, before its project gave it anything and before a name
+    was made; None without a key. spec_sources: as `Job`.
     """
 
     job_id: UUID
@@ -43,6 +46,7 @@ class Submission:
     actor: str
     message: str
     owner_key_id: UUID | None = None
+    spec_sources: SpecSourcesDocument | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ WITH given AS (
         submitted_at timestamptz, queue_rank_at timestamptz, deadline_at timestamptz,
         max_wait_at timestamptz, max_duration_seconds int, timer_at timestamptz,
         total_steps bigint, budget_microusd bigint, idempotency_key text, idempotency_digest text,
-        actor text, message text, owner_key_id uuid
+        actor text, message text, owner_key_id uuid, spec_sources jsonb
     )
 ), job AS (
     INSERT INTO jobs (
@@ -43,14 +43,14 @@ WITH given AS (
         version, event_seq, next_fence, capacity_key, market_mode,
         submitted_at, updated_at, queue_rank_at, deadline_at, max_wait_at, max_duration_seconds,
         timer_at, committed_step, total_steps, retries_used, consecutive_failures,
-        attempts_without_progress, idempotency_key, idempotency_digest, owner_key_id
+        attempts_without_progress, idempotency_key, idempotency_digest, owner_key_id, spec_sources
     )
     SELECT job_id, project_id, budget_id, name, spec_json::jsonb, spec_digest,
         'queued', priority, node_count,
         0, 1, 1, capacity_key, market_mode,
         submitted_at, submitted_at, queue_rank_at, deadline_at, max_wait_at,
         max_duration_seconds, timer_at, 0, total_steps, 0, 0,
-        0, idempotency_key, idempotency_digest, owner_key_id
+        0, idempotency_key, idempotency_digest, owner_key_id, spec_sources
     FROM given
     ON CONFLICT DO NOTHING
     RETURNING id

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Table, Text, Uuid
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    Table,
+    Text,
+    Uuid,
+)
 from sqlalchemy import UniqueConstraint as Unique
+from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.access.roles import Role
 from app.storage.schema.column_types import Word
@@ -17,6 +28,11 @@ projects = Table(
     instant("created_at", nullable=False),
     # Takes no new jobs; what it has goes on, and stays to be read.
     instant("archived_at"),
+    # What its jobs may ask for, and its number, which grows with each change; NULL: none so far.
+    Column("rules", JSONB(none_as_null=True)),
+    Column("rules_version", Integer),
+    instant("rules_changed_at"),
+    Column("rules_changed_by", Text),
 )
 
 api_keys = Table(

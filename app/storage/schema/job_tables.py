@@ -139,6 +139,8 @@ jobs = Table(
     Column("attempts_without_progress", Integer, nullable=False),
     Column("idempotency_key", Text),
     Column("idempotency_digest", Text),
+    # Which fields of the spec the project has given; NULL: none.
+    Column("spec_sources", JSONB(none_as_null=True)),
     UniqueConstraint("project_id", "name"),
     UniqueConstraint("project_id", "idempotency_key"),
     CheckConstraint(one_of("state", JobState), name="state_known"),

@@ -47,6 +47,10 @@ KEYS: Final = {
     ("POST", "/api/v1/keys/{key}/rotate"),
     ("POST", "/api/v1/keys/{key}/revoke"),
 }
+RULES: Final = {
+    ("PUT", "/api/v1/projects/{project}/rules"),
+    ("POST", "/api/v1/projects/apply"),
+}
 DEPLOYMENT_READS: Final = {
     ("GET", "/metrics"),
     ("GET", "/api/v1/sweep"),
@@ -61,6 +65,7 @@ DEPLOYMENT_ORDERS: Final = {
 }
 READS: Final = {
     ("GET", "/api/v1/me"),
+    ("GET", "/api/v1/projects/{project}/rules"),
     ("GET", "/api/v1/jobs"),
     ("GET", "/api/v1/jobs/{job}"),
     ("GET", "/api/v1/jobs/{job}/copy"),
@@ -86,6 +91,7 @@ ACTION_OF: Final = {
     **dict.fromkeys(SUBMISSIONS, Action.SUBMIT),
     **dict.fromkeys(COMMANDS, Action.COMMAND_JOB),
     **dict.fromkeys(KEYS, Action.MANAGE_KEYS),
+    **dict.fromkeys(RULES, Action.MANAGE_RULES),
     **dict.fromkeys(DEPLOYMENT_READS, Action.READ_DEPLOYMENT),
     **dict.fromkeys(DEPLOYMENT_ORDERS, Action.OPERATE_DEPLOYMENT),
 }
@@ -159,7 +165,7 @@ def ask(api: PeopleApi, method: str, path: str, key: str, job: str) -> httpx.Res
     filled = filled.replace("{fence}", "1").replace("{step}", "10").replace("{name}", "x")
     filled = re.sub(r"\{\w+\}", "nothing", filled)
     body: Any = {"notice_seconds": None} if filled.endswith("interrupt") else {}
-    sent = {"json": body} if method == "POST" else {}
+    sent = {"json": body} if method in ("POST", "PUT") and "workdirs" not in path else {}
     return httpx.request(method, f"{api.url}{filled}", headers=bearer(key), timeout=20, **sent)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from sqlalchemy import select
 
@@ -96,3 +97,54 @@ def test_who_has_lost_every_key_makes_one_on_the_host(world: World):
         if one["name"] == "recovered-2"
     ]
     assert row["created_by"] == "person:recovery on the host"
+
+
+FILE = """
+projects:
+  sight:
+    rules:
+      required_labels: {team: [detection]}
+      ceilings: {budget_usd: 200, nodes: 2}
+      defaults: {priority: 60, budget_usd: 50}
+"""
+
+
+def test_a_file_makes_projects_with_rules_and_shows_what_differs(world: World, tmp_path: Path):
+    as_admin(world, "root-of-files")
+    file = tmp_path / "projects.yaml"
+    file.write_text(FILE)
+    dry = world.cli.ok("project", "apply", str(file), "--dry-run").out
+    assert "sight (new)" in dry
+    assert "+ ceilings.budget_usd: $200.00" in dry
+    assert dry.endswith("Dry run: nothing was changed.\n")
+    assert "sight" not in world.cli.ok("project", "list", "-q").out.split()
+    assert world.cli.ok("project", "apply", str(file), "--yes").out.endswith(
+        "Applied: 1 project.\n"
+    )
+    file.write_text(FILE.replace("nodes: 2", "nodes: 4"))
+    changed = world.cli.ok("project", "apply", str(file), "-y").out
+    assert "sight\n  - ceilings.nodes: 2\n  + ceilings.nodes: 4\n" in changed
+    assert world.cli.ok("project", "apply", str(file), "-y").out == "Nothing differs.\n"
+    shown = world.cli.ok("project", "show", "sight").out
+    lines = ["required_labels.team  detection", "defaults.budget_usd   $50.00",
+             "defaults.priority     60", "ceilings.nodes        4",
+             "ceilings.budget_usd   $200.00"]  # fmt: skip
+    assert "\n".join(lines) in shown
+    assert "Version 2" in shown
+    file.write_text("projects: {sight: {limits: 3}}")
+    refused = world.cli.fails(2, "project", "apply", str(file)).errors
+    assert "known: archived, rules" in refused
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        "project: sight\nlabels: {team: detection}\nname: ruled\n"
+        'run: "true"\nestimate: {hours: 1, gpu: V100}\nresources: {gpu: V100}\n'
+    )
+    plan = world.cli.ok("submit", str(job), "--dry-run").out
+    assert "budget $50.00" in plan
+    assert "from the project: priority, budget_usd" in plan
+    world.cli.ok("submit", str(job), "-y", "-d")
+    told = world.cli.ok("show", "ruled", "--project", "sight").out
+    assert "by project  budget_usd, priority (rules version 2)" in told
+    big = ("submit", str(job), "-y", "-d", "-n", "big", "--budget", "300")
+    refused = world.cli.fails(2, *big).errors
+    assert "the project 'sight' allows at most $200.00 (ceilings.budget_usd)" in refused

@@ -39,7 +39,7 @@ def test_the_fields_of_a_plan_are_those_of_the_page(world: World):
     tables_told = re.findall(r"^\| field.*\n(?:\|.*\n?)+", section, re.MULTILINE)
     told = [re.findall(r"^\| `(\w+)`", one, re.MULTILINE) for one in tables_told]
     found = world.cli.ok("submit", world.spec(), "--dry-run", "--json").json
-    assert sorted(found) == ["plan", "spec", "workdir"]
+    assert sorted(found) == ["plan", "spec", "spec_sources", "workdir"]
     assert told == [list(found["plan"]), list(found["plan"]["considered"][0])]
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, select, text
 
 from app.adapters.system_entropy import SystemEntropy
 from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.projects.resolve_spec import as_written
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.queue.submit_job import build_submission
 from app.storage.jobs.hot_statements import HotStatements, make_pool
@@ -27,7 +28,9 @@ ADA = Actor(ActorKind.PERSON, "ada")
 
 def made(project_id: UUID, name: str, key: str | None = None) -> Submission:
     spec = parse_spec({**SPEC, "name": name})
-    return build_submission(spec, project_id, ADA, datetime.now(UTC), SystemEntropy(), key)
+    return build_submission(
+        as_written(spec), project_id, ADA, datetime.now(UTC), SystemEntropy(), key
+    )
 
 
 def store(url: str, submissions: list[Submission]) -> list[Any]:

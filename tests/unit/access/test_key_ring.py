@@ -44,8 +44,8 @@ class Known:
             raise self.failure
         return self.owner
 
-    async def project(self, name: str) -> tuple[UUID, bool] | None:
-        return (UUID(int=3), True) if name == "beta" else None
+    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
+        return (UUID(int=3), True, 0) if name == "beta" else None
 
 
 @pytest.mark.parametrize("passed", [timedelta(seconds=1), timedelta(hours=-1)])

@@ -29,6 +29,7 @@ TABLE = {
     Action.SUBMIT: {S, M, AD},
     Action.COMMAND_JOB: {M, AD},
     Action.MANAGE_KEYS: {M, AD},
+    Action.MANAGE_RULES: {M, AD},
     Action.READ_DEPLOYMENT: {AU, AD},
     Action.OPERATE_DEPLOYMENT: {AD},
     Action.OPEN_PROJECT: {AU, AD},

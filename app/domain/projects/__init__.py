@@ -1,0 +1,1 @@
+"""What a project allows its jobs, and what it adds to their specs."""

@@ -1,0 +1,124 @@
+"""The file of `lowtide project apply`: projects by name, with what each is to be.
+
+Lives here: its form, and the difference to what is there, field by field. Not here: applying it
+(`app.orchestration.access.apply_projects`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from app.domain.access.key_rules import require_name
+from app.domain.projects.project_rules import ProjectRules
+from app.domain.projects.read_rules import parse_rules
+from app.domain.projects.rules_document import RulesDocument
+from app.domain.spec.spec_value import kind_of, nearest
+from app.domain.units.errors import InvalidValue, ProblemKind, SpecError, SpecProblem
+
+PROJECTS_MAX: Final = 1_000
+_KEYS: Final = ("archived", "rules")
+
+
+@dataclass(frozen=True)
+class ProjectEntry:
+    """What a file says of one project. None: nothing, so that it stays as it is."""
+
+    name: str
+    archived: bool | None
+    rules: ProjectRules | None
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    """One field of a project before and after, as JSON values; None where it is not set."""
+
+    field: str
+    before: object
+    after: object
+
+
+def parse_projects(data: object) -> list[ProjectEntry]:
+    """The projects of a file, in its order, from parsed YAML or JSON.
+
+    Raises SpecError listing everything that is wrong, with the path to it.
+    """
+    if not isinstance(data, Mapping):
+        raise SpecError.of(f"the file must be a mapping with `projects`, not {kind_of(data)}")
+    problems = list(_unknown(data, "", ("projects",)))
+    projects = data.get("projects")
+    if not isinstance(projects, Mapping) or not 1 <= len(projects) <= PROJECTS_MAX:
+        problems.append(
+            SpecProblem(
+                "projects",
+                f"projects: must be a mapping of 1 to {PROJECTS_MAX:,} projects by name, like "
+                "{vision: {rules: {…}}}",
+            )
+        )
+        raise SpecError(problems)
+    entries = [_entry(name, written, problems) for name, written in projects.items()]
+    if problems:
+        raise SpecError(problems)
+    return entries
+
+
+def _entry(name: object, written: object, problems: list[SpecProblem]) -> ProjectEntry:
+    path = f"projects.{str(name)[:80]}"
+    try:
+        require_name(str(name), "project")
+    except InvalidValue as error:
+        problems.append(SpecProblem(path, f"{path}: {error.message}"))
+    inside = {} if written is None else written
+    if not isinstance(inside, Mapping):
+        wrong = f"must be a mapping with {' and '.join(_KEYS)}, not {kind_of(inside)}"
+        problems.append(SpecProblem(path, f"{path}: {wrong}"))
+        inside = {}
+    problems += _unknown(inside, f"{path}.", _KEYS)
+    archived = inside.get("archived")
+    if archived is not None and not isinstance(archived, bool):
+        problems.append(SpecProblem(f"{path}.archived", f"{path}.archived: write true or false"))
+    rules = None
+    if inside.get("rules") is not None:
+        try:
+            rules = parse_rules(inside["rules"])
+        except SpecError as error:
+            problems += [_below(f"{path}.rules", one) for one in error.problems]
+    return ProjectEntry(str(name), archived if isinstance(archived, bool) else None, rules)
+
+
+def _unknown(
+    data: Mapping[object, object], path: str, known: tuple[str, ...]
+) -> Iterator[SpecProblem]:
+    for key in data:
+        if key not in known:
+            word = str(key)[:40]
+            yield SpecProblem(
+                f"{path}{word}",
+                f"{path}{word}: unknown field {word!r}{nearest(word, known)}; "
+                f"known: {', '.join(known)}",
+                ProblemKind.UNKNOWN_FIELD,
+            )
+
+
+def _below(path: str, problem: SpecProblem) -> SpecProblem:
+    field = f"{path}.{problem.field}".rstrip(".")
+    return replace(problem, field=field, message=f"{path}: {problem.message}")
+
+
+def rule_changes(before: RulesDocument, after: RulesDocument) -> list[FieldChange]:
+    """What differs between two documents of rules, by dotted field."""
+    old, new = dict(_flat(before)), dict(_flat(after))
+    return [
+        FieldChange(field, old.get(field), new.get(field))
+        for field in sorted(old.keys() | new.keys())
+        if old.get(field) != new.get(field)
+    ]
+
+
+def _flat(document: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}{name}.")
+        else:
+            yield f"{path}{name}", value

@@ -1,0 +1,120 @@
+"""Bring projects to what a file says: make those that are missing, change those that differ.
+
+Everything is one transaction: all of it, or nothing. What the file does not name stays as it is.
+Not here: the file's form (`app.domain.projects.projects_file`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may, require
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
+from app.domain.projects.projects_file import FieldChange, ProjectEntry, rule_changes
+from app.domain.units.errors import NotFound
+from app.orchestration.access.manage_projects import create_project, set_archived
+from app.orchestration.access.manage_rules import change_rules
+from app.ports.entropy import Entropy
+from app.storage.access.key_repository import ProjectRow
+from app.storage.unit_of_work import UnitOfWork
+
+
+class ApplyOutcome(StrEnum):
+    """What becomes of a project that the file names."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True)
+class AppliedProject:
+    """One project of the file, with every field that differs."""
+
+    name: str
+    outcome: ApplyOutcome
+    changes: Sequence[FieldChange]
+
+
+def apply_projects(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    entries: Sequence[ProjectEntry],
+    *,
+    dry_run: bool,
+) -> list[AppliedProject]:
+    """Apply the entries in their order; dry_run: only tell what would change.
+
+    Raises NotFound for a project that the principal does not open, and Forbidden for what its role
+    may not do; in a dry run, too.
+    """
+    return [_applied(uow, entropy, principal, entry, dry_run) for entry in entries]
+
+
+def _applied(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, entry: ProjectEntry, dry_run: bool
+) -> AppliedProject:
+    project = _project(uow, principal, entry.name)
+    created = project is None
+    if project is None:
+        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+        if not dry_run:
+            project = create_project(uow, entropy, entry.name)
+    changes: list[FieldChange] = []
+    was_archived = project is not None and project.archived_at is not None
+    if entry.archived is not None and entry.archived != was_archived:
+        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+        changes.append(FieldChange("archived", was_archived, entry.archived))
+        if not dry_run:
+            set_archived(uow, entry.name, entry.archived)
+    if entry.rules is not None:
+        changes += _rules_applied(uow, principal, entry, project, dry_run)
+    changed = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
+    return AppliedProject(entry.name, ApplyOutcome.CREATED if created else changed, changes)
+
+
+def _rules_applied(
+    uow: UnitOfWork,
+    principal: Principal,
+    entry: ProjectEntry,
+    project: ProjectRow | None,
+    dry_run: bool,
+) -> list[FieldChange]:
+    assert entry.rules is not None
+    document = entry.rules.to_json()
+    if project is None:
+        return rule_changes({}, document)
+    found = uow.rules.of(project.id, locked=not dry_run)
+    changes = rule_changes(found.document, document)
+    if changes:
+        inside = _inside(principal, project)
+        require(inside, Action.MANAGE_RULES, Resource(project.id))
+        if not dry_run:
+            change_rules(uow, inside, entry.rules)
+    return changes
+
+
+def _project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectRow | None:
+    """The project; None where there is none and the principal may make it. Raises NotFound."""
+    found = next(iter(uow.keys.projects(uow.now, 1, name)), None)
+    if found is None:
+        operates = may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+        if operates is AccessDecision.ALLOWED:
+            return None
+    elif may(principal, Action.OPEN_PROJECT, Resource(found.id)) is AccessDecision.ALLOWED:
+        return found
+    # The same sentence, there or not: who may not know cannot learn.
+    raise NotFound(
+        f"There is no project {name[:80]!r} that the key {principal.key_name!r} opens; "
+        f"its own is {principal.project_name!r}."
+    )
+
+
+def _inside(principal: Principal, project: ProjectRow) -> Principal:
+    if project.id == principal.project_id:
+        return principal
+    return principal.inside(project.id, project.name, project.archived_at is None, 0)

@@ -1,0 +1,38 @@
+"""The rules of a project: read them, change them. New submissions alone are under the new ones.
+
+Not here: what rules may say (`app.domain.projects`), or many projects at once (`apply_projects`).
+"""
+
+from __future__ import annotations
+
+from app.domain.access.may import Resource, require
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
+from app.domain.projects.project_rules import ProjectRules
+from app.domain.units.errors import CommandRefused
+from app.storage.access.rules_repository import RulesRow
+from app.storage.unit_of_work import UnitOfWork
+
+
+def change_rules(
+    uow: UnitOfWork, principal: Principal, rules: ProjectRules, expected: int | None = None
+) -> RulesRow:
+    """Give the principal's project these rules; the same ones again change nothing.
+
+    expected: the version that the change was made from; None for any. Jobs that there are keep
+    their specs. Raises Forbidden, and CommandRefused where another version is in force by now.
+    """
+    project_id = principal.project_id
+    require(principal, Action.MANAGE_RULES, Resource(project_id))
+    now = uow.rules.of(project_id, locked=True)
+    if expected is not None and expected != now.version:
+        raise CommandRefused(
+            f"The rules of the project {principal.project_name!r} have version {now.version} by "
+            f"now, not {expected}: read them again, and change those."
+        )
+    document = rules.to_json()
+    if document == now.document:
+        return now
+    changed = RulesRow(now.project, now.version + 1, document, uow.now, str(principal.actor))
+    uow.rules.change(project_id, changed)
+    return changed

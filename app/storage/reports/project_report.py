@@ -1,0 +1,89 @@
+"""Projects with what they run and have spent this month, for people.
+
+Not here: one project's costs by day (`period_cost_report`), or its keys (`key_repository`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Engine, Select, cast, func, select
+
+from app.domain.lifecycle.job import TERMINAL_JOB_STATES, JobState
+from app.storage.schema import tables
+from app.storage.schema.money_tables import cost_rollups
+
+_PROJECTS: Final = tables.projects
+_JOBS: Final = tables.jobs
+PROJECTS_MAX: Final = 1_000
+
+
+@dataclass(frozen=True)
+class ProjectSummary:
+    """One project. running: jobs that train; waiting: that are live otherwise.
+
+    spent_microusd: booked for its machines since `since`, a UTC day.
+    """
+
+    id: UUID
+    name: str
+    archived_at: datetime | None
+    rules_version: int
+    running: int
+    waiting: int
+    spent_microusd: int
+
+
+class ProjectReports:
+    """Reports on projects; each is one read on a connection of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def projects(self, since: date, project_id: UUID | None) -> list[ProjectSummary]:
+        """All projects by name, archived ones last; or the one of that id."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(_statement(since, project_id)).all()
+        return [ProjectSummary(*row) for row in rows]
+
+
+def _statement(since: date, project_id: UUID | None) -> Select[Any]:
+    live = (
+        select(
+            _JOBS.c.project_id,
+            func.count().filter(_JOBS.c.state == JobState.RUNNING).label("running"),
+            func.count().label("live"),
+        )
+        .where(_JOBS.c.state.not_in(sorted(TERMINAL_JOB_STATES)))
+        .group_by(_JOBS.c.project_id)
+        .subquery()
+    )
+    spent = (
+        select(
+            cost_rollups.c.project_id,
+            func.sum(cost_rollups.c.amount_microusd).label("spent"),
+        )
+        .where(cost_rollups.c.day >= since)
+        .group_by(cost_rollups.c.project_id)
+        .subquery()
+    )
+    running = func.coalesce(live.c.running, 0)
+    statement = (
+        select(
+            _PROJECTS.c.id,
+            _PROJECTS.c.name,
+            _PROJECTS.c.archived_at,
+            func.coalesce(_PROJECTS.c.rules_version, 0),
+            running,
+            func.coalesce(live.c.live, 0) - running,
+            cast(func.coalesce(spent.c.spent, 0), BigInteger),
+        )
+        .outerjoin(live, live.c.project_id == _PROJECTS.c.id)
+        .outerjoin(spent, spent.c.project_id == _PROJECTS.c.id)
+        .order_by(_PROJECTS.c.archived_at.is_not(None), _PROJECTS.c.name)
+        .limit(PROJECTS_MAX)
+    )
+    return statement if project_id is None else statement.where(_PROJECTS.c.id == project_id)

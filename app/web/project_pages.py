@@ -1,0 +1,87 @@
+"""The pages of projects: the list of those that a visitor's key opens, and one with its rules.
+
+Not here: changing anything, which is done with the command line or over REST.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
+from app.domain.units.errors import NotFound
+from app.domain.wording.rule_words import rule_lines
+from app.storage.access.key_repository import KeyRow
+from app.storage.access.rules_repository import RulesRow
+from app.storage.reports.project_report import ProjectSummary
+from app.web.page_frame import PageParts, PageRoute, SignedIn, parts_of, render
+from app.web.session import Visitor
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_KEYS_MAX: Final = 200
+
+
+@dataclass(frozen=True)
+class ProjectView:
+    """One project. keys: None for a visitor who may not manage them."""
+
+    summary: ProjectSummary
+    month: date
+    rules: RulesRow
+    lines: tuple[tuple[str, str], ...]
+    keys: list[KeyRow] | None
+    mine: bool
+    now: datetime
+
+
+@router.get("/projects")
+def projects(request: Request, visitor: SignedIn) -> Response:
+    """Every project that the visitor's key opens: all of them, or its own."""
+    parts, owner = parts_of(request), _owner(visitor)
+    month = _month(parts)
+    reads_all = may(owner, Action.READ_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
+    found = parts.projects.projects(month, None if reads_all else owner.project_id)
+    return render(request, "projects.html", visitor, projects=found, month=month)
+
+
+@router.get("/projects/{project}")
+def project(request: Request, visitor: SignedIn, project: str) -> Response:
+    """One project: what it runs and spends, its rules, and its keys for those who manage them."""
+    view = _view(parts_of(request), _owner(visitor), project)
+    return render(request, "project.html", visitor, view=view, now=view.now)
+
+
+def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
+    month = _month(parts)
+    with parts.runtime.begin() as uow:
+        now = uow.now
+        row = next(iter(uow.keys.projects(now, 1, name)), None)
+        opens = row is not None and may(owner, Action.OPEN_PROJECT, Resource(row.id))
+        if row is None or opens is not AccessDecision.ALLOWED:
+            raise NotFound(f"There is no project {name[:80]!r} that your key opens.")
+        inside = owner
+        if row.id != owner.project_id:
+            inside = owner.inside(row.id, row.name, row.archived_at is None, 0)
+        rules = uow.rules.of(row.id)
+        manages = may(inside, Action.MANAGE_KEYS, Resource(row.id)) is AccessDecision.ALLOWED
+        keys = uow.keys.keys(row.id, _KEYS_MAX) if manages else None
+    [summary] = parts.projects.projects(month, row.id)
+    lines = tuple(rule_lines(rules.document))
+    return ProjectView(summary, month, rules, lines, keys, inside is owner, now)
+
+
+def _owner(visitor: Visitor) -> Principal:
+    assert visitor.owner is not None
+    return visitor.owner
+
+
+def _month(parts: PageParts) -> date:
+    """The first day of this month, UTC."""
+    return parts.runtime.clock.now().date().replace(day=1)

@@ -1,0 +1,275 @@
+"""Rules over REST: set, in force at submission, shown in jobs, applied from a file; and whose."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from app.domain.access.roles import Role
+from app.storage.schema import tables
+from tests.support.api.people_api import SPEC, PeopleApi, bearer, browser_of, make_key, make_project
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import fetch_value
+
+RUN = {"run": "python train.py"}
+
+
+@pytest.fixture(scope="module")
+def admin(api: PeopleApi) -> dict[str, str]:
+    return bearer(make_key(api.engine, api.project_id, "root", Role.ADMIN))
+
+
+def project(api: PeopleApi, name: str) -> tuple[UUID, dict[str, str]]:
+    """A project with the headers of its maintainer."""
+    project_id = make_project(api.engine, name)
+    return project_id, bearer(make_key(api.engine, project_id))
+
+
+def put(
+    api: PeopleApi, name: str, rules: Any, headers: dict[str, str], **more: Any
+) -> httpx.Response:
+    path = f"/api/v1/projects/{name}/rules"
+    return api.client.put(path, json={"rules": rules, **more}, headers=headers)
+
+
+def ruled(api: PeopleApi, name: str, rules: Any) -> dict[str, str]:
+    """The maintainer of a new project with these rules."""
+    _, maintainer = project(api, name)
+    answer = put(api, name, rules, maintainer)
+    assert answer.status_code == 200, answer.text
+    return maintainer
+
+
+def submitted(api: PeopleApi, spec: Any, headers: dict[str, str]) -> dict[str, Any]:
+    answer = api.client.post("/api/v1/jobs", json=spec, headers=headers)
+    assert answer.status_code == 201, answer.text
+    shown = api.client.get(f"/api/v1/jobs/{answer.json()['id']}", headers=headers)
+    document: dict[str, Any] = shown.json()
+    return document
+
+
+def applied(api: PeopleApi, projects: Any, headers: dict[str, str], how: str = "") -> Any:
+    return api.client.post(
+        f"/api/v1/projects/apply{how}", json={"projects": projects}, headers=headers
+    )
+
+
+def test_rules_are_kept_with_their_number_and_who_changed_them(api: PeopleApi):
+    _, maintainer = project(api, "numbered")
+    path = "/api/v1/projects/numbered/rules"
+    before = api.client.get(path, headers=maintainer).json()
+    assert (before["version"], before["rules"], before["changed_by"]) == (0, {}, None)
+    found = put(api, "numbered", {"markets": "spot"}, maintainer).json()
+    assert (found["version"], found["rules"]) == (1, {"markets": ["spot"]})
+    assert found["changed_by"] == "person:ada"
+    assert api.client.get(path, headers=maintainer).json() == found
+    again = put(api, "numbered", {"markets": ["spot"]}, maintainer).json()
+    assert again == found, "the same rules change nothing"
+    assert_refused(put(api, "numbered", {}, maintainer, version=0), 409, "version 1 by now")
+    assert put(api, "numbered", {}, maintainer, version=1).json()["version"] == 2
+
+
+def test_wrong_rules_are_refused_with_their_fields(api: PeopleApi):
+    _, maintainer = project(api, "wrong")
+    answer = put(api, "wrong", {"limits": {}, "ceilings": {"nodes": 0}}, maintainer)
+    assert answer.status_code == 422
+    problems = {one["field"]: one["message"] for one in answer.json()["errors"]}
+    assert problems.keys() == {"limits", "ceilings.nodes"}
+    assert "known: required_labels, infra" in problems["limits"]
+
+
+def test_a_job_has_what_its_project_gives_and_says_what(api: PeopleApi):
+    rules = {
+        "infra": ["local"],
+        "defaults": {"priority": 70, "labels": {"team": "vision"}},
+        "ceilings": {"priority": 80},
+    }
+    maintainer = ruled(api, "giving", rules)
+    job = submitted(api, {**SPEC, "name": "first"}, maintainer)
+    assert (job["priority"], job["labels"], job["spec"]["infra"]) == (
+        70, {"team": "vision"}, ["local"],
+    )  # fmt: skip
+    assert job["spec_sources"] == {
+        "infra": "project_rule",
+        "labels.team": "project_default",
+        "priority": "project_default",
+    }
+    assert job["rules_version"] == 1
+    own = submitted(api, {**SPEC, "priority": 50, "infra": "local", "labels": {"team": "x"}},
+                    maintainer)  # fmt: skip
+    assert (own["priority"], own["spec_sources"], own["rules_version"]) == (50, {}, None)
+    # A later change touches new submissions only, and a copy is one.
+    assert put(api, "giving", {"defaults": {"priority": 60}}, maintainer).is_success
+    assert api.client.get("/api/v1/jobs/first", headers=maintainer).json()["priority"] == 70
+    copy = api.client.get("/api/v1/jobs/first/copy", headers=maintainer).json()["spec"]
+    assert copy.keys().isdisjoint({"priority", "infra"})
+    assert "labels" not in copy
+    assert submitted(api, copy, maintainer)["priority"] == 60
+
+
+def test_a_spec_is_refused_in_every_place_alike(api: PeopleApi):
+    rules = {"ceilings": {"nodes": 2}, "required_labels": ["team"]}
+    maintainer = ruled(api, "strict", rules)
+    spec = {**SPEC, "nodes": 3}
+    said = []
+    for path in ("/jobs", "/jobs/check", "/estimates"):
+        answer = api.client.post(f"/api/v1{path}", json=spec, headers=maintainer)
+        assert answer.status_code == 422, path
+        said.append(answer.json()["errors"])
+    assert said[0] == said[1] == said[2]
+    assert [(one["field"], one["kind"]) for one in said[0]] == [
+        ("labels.team", "missing"),
+        ("nodes", "not_allowed"),
+    ]
+    assert "the project 'strict' allows at most 2 (ceilings.nodes)" in said[0][1]["message"]
+    fine = {**SPEC, "labels": {"team": "a"}}
+    checked = api.client.post("/api/v1/jobs/check", json=fine, headers=maintainer).json()
+    assert (checked["spec"]["labels"], checked["spec_sources"]) == ({"team": "a"}, {})
+    # In a project that the spec names, its rules count, not those of the caller's own.
+    named = {**spec, "project": "strict"}
+    admin = bearer(make_key(api.engine, api.project_id, "reaches", Role.ADMIN))
+    assert_refused(api.client.post("/api/v1/jobs", json=named, headers=admin), 422, "'strict'")
+
+
+def test_a_repetition_finds_its_job_after_the_rules_have_changed(api: PeopleApi):
+    maintainer = ruled(api, "repeating", {"defaults": {"priority": 70}})
+    headers = {**maintainer, "Idempotency-Key": "once"}
+    first = api.client.post("/api/v1/jobs", json=SPEC, headers=headers)
+    assert first.status_code == 201
+    for rules in ({"defaults": {"priority": 60}}, {"required_labels": ["team"]}):
+        assert put(api, "repeating", rules, maintainer).is_success
+        again = api.client.post("/api/v1/jobs", json=SPEC, headers=headers)
+        assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+    other = api.client.post("/api/v1/jobs", json={**SPEC, "priority": 3}, headers=headers)
+    assert other.status_code == 409
+
+
+def test_a_budget_is_not_raised_over_the_ceiling_when_a_job_is_resumed(api: PeopleApi):
+    maintainer = ruled(api, "raising", {"ceilings": {"budget_usd": 100}})
+    spec = {**SPEC, "name": "paused", "budget_usd": 60}
+    path = "/api/v1/jobs?accept_risk=true"
+    assert api.client.post(path, json=spec, headers=maintainer).status_code == 201
+    command = "/api/v1/jobs/paused/{}"
+    assert api.client.post(command.format("pause"), headers=maintainer).is_success
+
+    def resumed(dollars: int) -> httpx.Response:
+        added = {"add_budget_usd": dollars}
+        return api.client.post(command.format("resume"), json=added, headers=maintainer)
+
+    refused = resumed(41)
+    assert_refused(refused, 422, "would be $101.00", "at most $100.00", field="add_budget_usd")
+    taken = resumed(40).json()
+    assert (taken["state"], taken["money"]["budget_microusd"]) == ("queued", 100_000_000)
+
+
+def test_who_may_read_and_change_rules(api: PeopleApi, admin: dict[str, str]):
+    project_id, maintainer = project(api, "owned")
+    viewer = bearer(make_key(api.engine, project_id, "looks", Role.VIEWER))
+    path = "/api/v1/projects/owned/rules"
+    assert api.client.get(path, headers=viewer).status_code == 200
+    assert put(api, "owned", {}, viewer).status_code == 403
+    # The maintainer of another project cannot tell it from one that is not there.
+    there = api.client.get(path)
+    nowhere = api.client.get("/api/v1/projects/nowhere/rules")
+    assert (there.status_code, nowhere.status_code) == (404, 404)
+    assert there.json()["detail"].replace("owned", "nowhere") == nowhere.json()["detail"]
+    assert put(api, "owned", {}, {}).status_code == 404
+    changed = put(api, "owned", {"markets": "spot"}, admin).json()
+    assert (changed["project"], changed["changed_by"]) == ("owned", "person:admin/root")
+    assert api.client.get(path, headers=maintainer).json() == changed
+
+
+def test_a_file_makes_and_changes_projects_and_says_how(api: PeopleApi, admin: dict[str, str]):
+    ruled(api, "there", {"markets": ["spot"], "ceilings": {"nodes": 2}})
+    wanted = {
+        "made": {"rules": {"infra": ["aws"]}, "archived": False},
+        "there": {"rules": {"markets": ["spot"], "ceilings": {"nodes": 4}}},
+    }
+    planned = applied(api, wanted, admin, "?dry_run=true").json()
+    assert planned["dry_run"] is True
+    assert planned["items"] == [
+        {
+            "name": "made",
+            "outcome": "created",
+            "changes": [{"field": "infra", "before": None, "after": ["aws"]}],
+        },
+        {
+            "name": "there",
+            "outcome": "changed",
+            "changes": [{"field": "ceilings.nodes", "before": 2, "after": 4}],
+        },
+    ]
+    assert "made" not in {one["name"] for one in api.client.get(
+        "/api/v1/projects", headers=admin).json()["items"]}  # fmt: skip
+    done = applied(api, wanted, admin).json()
+    assert done == {**planned, "dry_run": False}
+    again = applied(api, wanted, admin).json()
+    assert {one["outcome"] for one in again["items"]} == {"unchanged"}
+    archived = applied(api, {"made": {"archived": True}}, admin).json()["items"][0]
+    assert archived["changes"] == [{"field": "archived", "before": False, "after": True}]
+    listed = api.client.get("/api/v1/projects", headers=admin).json()["items"]
+    assert {one["name"]: one["archived_at"] is None for one in listed}.items() >= {
+        "made": False, "there": True,
+    }.items()  # fmt: skip
+    rules = api.client.get("/api/v1/projects/made/rules", headers=admin).json()["rules"]
+    assert rules == {"infra": ["aws"]}, "what the file leaves out stays"
+
+
+def test_a_file_is_applied_whole_or_not_at_all(api: PeopleApi):
+    _, maintainer = project(api, "half")
+    rules = {"rules": {"markets": ["spot"]}}
+    mine = applied(api, {"half": rules}, maintainer)
+    assert mine.json()["items"][0]["outcome"] == "changed", "a maintainer's own project"
+    other = {"half": {"rules": {}}, "admin": rules}
+    assert_refused(applied(api, other, maintainer), 404, "that the key 'ada' opens")
+    assert_refused(applied(api, {"half": {"archived": True}}, maintainer), 403, "maintainer")
+    read = api.client.get("/api/v1/projects/half/rules", headers=maintainer).json()
+    assert (read["version"], read["rules"]) == (1, {"markets": ["spot"]})
+    unknown = applied(api, {"half": {"members": []}}, maintainer)
+    assert_refused(unknown, 422, "known: archived, rules")
+    assert_refused(api.client.post("/api/v1/projects/apply", json={"project": {}}), 422, "projects")
+
+
+def test_placement_of_a_running_job_keeps_to_the_rules_it_was_submitted_under(api: PeopleApi):
+    maintainer = ruled(api, "placed", {"regions": ["us-east-1"], "gpu_models": ["V100"]})
+    job = submitted(api, RUN, maintainer)
+    assert job["spec"]["infra"] == ["aws/us-east-1", "local/us-east-1"]
+    assert job["spec"]["resources"]["gpu"] == ["V100:16GB:1", "V100:32GB:1"]
+    assert put(api, "placed", {}, maintainer).is_success
+    stored = fetch_value(
+        api.engine, tables.jobs.select().with_only_columns(tables.jobs.c.spec).where(
+            tables.jobs.c.id == UUID(job["id"]))
+    )  # fmt: skip
+    assert stored["infra"] == ["aws/us-east-1", "local/us-east-1"]
+
+
+def test_pages_of_projects(api: PeopleApi, admin: dict[str, str]):
+    rules = {"ceilings": {"budget_usd": 200}, "required_labels": ["team"]}
+    project_id, maintainer = project(api, "seen")
+    assert put(api, "seen", rules, maintainer).is_success
+    viewer = make_key(api.engine, project_id, "reads", Role.VIEWER)
+    with browser_of(api, viewer) as browser:
+        listed, own = browser.get("/projects").text, browser.get("/projects/seen").text
+        assert browser.get("/projects/admin").status_code == 404
+    assert 'href="/projects/seen"' in listed
+    assert 'href="/projects/admin"' not in listed
+    assert "ceilings.budget_usd" in own
+    assert "$200.00" in own
+    assert "any value" in own
+    assert "Keys" not in own
+    with browser_of(api, admin["Authorization"].removeprefix("Bearer ")) as browser:
+        everywhere, other = browser.get("/projects").text, browser.get("/projects/seen").text
+    assert 'href="/projects/seen"' in everywhere
+    assert 'href="/projects/admin"' in everywhere
+    assert "reads" in other
+    assert "lowtide jobs --project seen" in other
+    spec = {**SPEC, "name": "given", "labels": {"team": "a"}}
+    assert put(api, "seen", {"defaults": {"priority": 61}}, maintainer).is_success
+    submitted(api, spec, maintainer)
+    with browser_of(api, viewer) as browser:
+        page = browser.get("/jobs/given").text
+    assert 'href="/projects/seen"' in page
+    assert "the project&#39;s default" in page
