@@ -73,7 +73,7 @@ def build_runtime(
     Only the worker gets providers and price sources. `engine` and `wakeups` replace the role's own
     (`open_engine`, `open_wakeups`).
     """
-    from app.adapters.object_stores.obstore_store import kept_stores
+    from app.adapters.object_stores.obstore_store import kept_stores, open_object_store
     from app.adapters.storage_issuers import storage_services
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
@@ -101,6 +101,7 @@ def build_runtime(
         machine_files=files,
         checkpoint_region=settings.checkpoint_region,
         storage_services=storage_services(settings, settings, settings.active_providers),
+        seal_store=open_object_store(settings.audit_seals),
     )
 
 

@@ -10,12 +10,18 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from app.adapters.connection_variables import ConnectionVariables
+from app.adapters.object_stores.store_places import (
+    absolute_folder,
+    checkpoint_places,
+    local_folder,
+    seal_place,
+)
 from app.adapters.providers.aws.client.aws_variables import AwsVariables, aws_problem
 from app.adapters.providers.boot_variables import BootVariables
 from app.adapters.providers.gcp.client.gcp_variables import GcpVariables, gcp_problem
@@ -56,18 +62,6 @@ def _inherited() -> Mapping[str, str | None]:
 
 class SettingsError(Exception):
     """A setting has a value that cannot be used; the message names the variable and what to do."""
-
-
-def _checkpoint_places(data: dict[str, Any]) -> frozenset[str]:
-    roots = (root.absolute().as_uri() for root in data.get("checkpoint_roots", ()))
-    return frozenset({*data.get("checkpoint_buckets", ()), *roots})
-
-
-def _local_folder(store_uri: str) -> frozenset[Path]:
-    """The folder of a store on this machine; none for a bucket."""
-    if not store_uri.startswith("file://"):
-        return frozenset()
-    return frozenset({Path(unquote(urlsplit(store_uri).path))})
 
 
 def _quick(local: float, cloud: float, meaning: str) -> Any:
@@ -130,7 +124,7 @@ class Settings(
         json_schema_extra={"default": "local"},
     )
     object_store_uri: str = Field(
-        default_factory=lambda data: f"{_absolute(data).as_uri()}/store",
+        default_factory=lambda data: f"{absolute_folder(data).as_uri()}/store",
         description="Where logs, workdirs and results are kept: `file://`, `s3://` or `gs://`",
         json_schema_extra={"default": "file://STATE_DIR/store"},
     )
@@ -140,7 +134,7 @@ class Settings(
         json_schema_extra={"default": "OBJECT_STORE_URI/checkpoints"},
     )
     checkpoint_roots: Annotated[frozenset[Path], NoDecode, BeforeValidator(read_folders)] = Field(
-        default_factory=lambda data: _local_folder(data.get("object_store_uri", "")),
+        default_factory=lambda data: local_folder(data.get("object_store_uri", "")),
         description="Folders, separated by commas, in which a job's own `checkpoint.uri` may be",
         json_schema_extra={"default": "the folder of OBJECT_STORE_URI"},
     )
@@ -151,11 +145,19 @@ class Settings(
         json_schema_extra={"default": None},
     )
     data_places: Annotated[frozenset[str], NoDecode, BeforeValidator(read_places)] = Field(
-        default_factory=_checkpoint_places,
+        default_factory=checkpoint_places,
         description="Addresses, `s3://`, `gs://` or `file://`, separated by commas, in which a "
         "job's `inputs` and `outputs` may be; in the store and where checkpoints are, only "
         "`data/PROJECT`",
         json_schema_extra={"default": "what CHECKPOINT_ROOTS and CHECKPOINT_BUCKETS name"},
+    )
+    audit_seals: str = Field(
+        default_factory=seal_place,
+        description="Where seals over the audit are written, outside the database: `file://`, "
+        "`s3://` or `gs://`; best a place where the worker may create and not change",
+        json_schema_extra={
+            "default": "OBJECT_STORE_URI/audit-seals of a bucket, else file://STATE_DIR/audit-seals"
+        },
     )
     checkpoint_region: str | None = Field(
         default_factory=lambda: _inherited().get("aws_region") or None,
@@ -266,7 +268,7 @@ class Settings(
         checked = _begins(value, ("http://", "https://"))
         return None if checked is None else checked.rstrip("/")
 
-    @field_validator("object_store_uri", "checkpoint_uri")
+    @field_validator("object_store_uri", "checkpoint_uri", "audit_seals")
     @classmethod
     def _store_uri(cls, value: str) -> str:
         return str(_begins(value, _STORE_SCHEMES)).rstrip("/")
@@ -362,10 +364,6 @@ def render_page() -> str:
         "Durations are in seconds.\n\n"
         "| Variable | Default | Meaning |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     )
-
-
-def _absolute(data: dict[str, Any]) -> Path:
-    return Path(data.get("state_dir", Path())).expanduser().absolute()
 
 
 def _on_loopback(url: str | None) -> bool:

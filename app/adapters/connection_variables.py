@@ -1,13 +1,19 @@
-"""How long the api waits for slow clients, as environment variables: part of `Settings`."""
+"""How long the api waits for slow clients, and which proxies it believes: part of `Settings`."""
 
 from __future__ import annotations
 
-from pydantic import Field
-from pydantic_settings import BaseSettings
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode
+
+from app.domain.deployment.setting_lists import Network, read_networks
 
 
 class ConnectionVariables(BaseSettings):
-    """`LOWTIDE_REQUEST_…` and `LOWTIDE_KEEP_ALIVE_SECONDS`. Durations are seconds."""
+    """`LOWTIDE_REQUEST_…`, `LOWTIDE_KEEP_ALIVE_SECONDS`, `LOWTIDE_TRUSTED_PROXIES`. Durations are
+    seconds.
+    """
 
     request_head_seconds: float = Field(
         default=20,
@@ -32,4 +38,12 @@ class ConnectionVariables(BaseSettings):
         default=5,
         gt=0,
         description="How long a connection may be idle after an answer before the api closes it",
+    )
+    trusted_proxies: Annotated[frozenset[Network], NoDecode, BeforeValidator(read_networks)] = (
+        Field(
+            default=frozenset(),
+            description="Addresses and networks of proxies before the api, separated by commas, "
+            "whose `X-Forwarded-For` says where a request comes from; the audit shows it",
+            json_schema_extra={"default": None},
+        )
     )

@@ -20,7 +20,10 @@ from app.api.access import keys, project_rules, projects
 from app.api.agents import agents, package_routes
 from app.api.agents.grant_cache import StorageGrants
 from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
+from app.api.audit import audit_routes
 from app.api.fleet import costs, instances, sweeps
+from app.api.health import health_routes
+from app.api.health.monitoring import CountRequests, RequestCounts
 from app.api.jobs import (
     checkpoint_files,
     estimates,
@@ -31,13 +34,12 @@ from app.api.jobs import (
     jobs,
 )
 from app.api.jobs.page_spec_forms import PageSpecForms
-from app.api.serving import health_routes
 from app.api.serving.api_parts import open_parts
 from app.api.serving.connection_limits import ConnectionLimits
 from app.api.serving.error_responses import describe_problems, explained, install_error_responses
-from app.api.serving.monitoring import CountRequests, RequestCounts
 from app.api.serving.reader_turns import ReaderTurns
 from app.api.serving.request_limits import RequestLimits
+from app.api.serving.request_origins import RequestOrigins
 from app.api.submission import submission_checks, workdirs
 from app.bootstrap import database_disk, deployment_folders, open_grant_issuers
 from app.domain.spec.job_spec import JobSpec
@@ -68,6 +70,7 @@ _ROUTERS = (
     keys,
     projects,
     project_rules,
+    audit_routes,
     sweeps,
     package_routes,
 )
@@ -92,6 +95,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 lambda: full_sentence(folders),
                 PageSpecForms(parts),
                 parts.project_reports,
+                parts.audit,
             )
             for sentence in unknown_variables():
                 log.warning(sentence)
@@ -119,6 +123,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     install_error_responses(app)
     app.add_middleware(ReaderTurns, explain=explained)
     app.add_middleware(RequestLimits)
+    app.add_middleware(RequestOrigins)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
     for module in _ROUTERS:
         app.include_router(module.router)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from app.cli.access.audit_commands import audit
 from app.cli.access.key_commands import key
 from app.cli.access.project_commands import project
 from app.cli.client.login import login
@@ -37,5 +38,6 @@ def add_api_commands(program: typer.Typer) -> None:
     program.add_typer(cost, name="cost")
     program.add_typer(project, name="project")
     program.add_typer(key, name="key")
+    program.add_typer(audit, name="audit")
     for command in (sweep, destroy):
         program.command(command.__name__)(command)

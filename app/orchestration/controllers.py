@@ -7,6 +7,7 @@ Lives here: which controllers there are, by name. Not here: what they do, or how
 from __future__ import annotations
 
 from app.orchestration.agents.watch_contacts import WatchContacts
+from app.orchestration.audit.seal_audit import SealAudit
 from app.orchestration.checkpoints.prune_checkpoints import PruneCheckpoints
 from app.orchestration.deployment.clear_leftovers import ClearLeftovers
 from app.orchestration.deployment.sweep_deployment import SweepDeployment
@@ -57,6 +58,7 @@ def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
         RefreshHazards(runtime),
         ResizeGangs(runtime),
         EvaluateMoves(runtime),
+        SealAudit(runtime),
     )
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from app.ports.wakeups import Wakeups
 from app.storage.access.key_repository import KeyRepository
 from app.storage.access.rules_repository import RulesRepository
+from app.storage.audit.audit_repository import AuditRepository
 from app.storage.instances.contact_statements import ContactStatements
 from app.storage.instances.experience_statements import ExperienceStatements
 from app.storage.instances.instance_repository import InstanceRepository
@@ -61,6 +62,7 @@ class UnitOfWork:
         self.sweeps = SweepRepository(session)
         self.keys = KeyRepository(session)
         self.rules = RulesRepository(session)
+        self.audit = AuditRepository(session)
         self.traffic = TrafficRepository(session)
         self.pool_pasts = PoolPastRepository(session)
         self.pool_experience = ExperienceStatements(session)

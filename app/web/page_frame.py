@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.message import Message
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from app.domain.access.may import AccessDecision, Resource, may
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Origin, Principal
 from app.domain.access.roles import Action
 from app.domain.billing.budget import enough_text
 from app.domain.lifecycle.entities import Job
@@ -43,6 +43,7 @@ from app.domain.wording.rule_words import SOURCE_WORDS
 from app.orchestration.frame.runtime import Runtime
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.storage.access.web_sessions import WebSessions
+from app.storage.audit.audit_reports import AuditReports
 from app.storage.jobs.job_submission import Submitted
 from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
@@ -113,6 +114,7 @@ class PageParts:
     disk_problem: Callable[[], str | None]
     spec_forms: SpecForms
     projects: ProjectReports
+    audit: AuditReports
 
     @classmethod
     def of(
@@ -125,10 +127,13 @@ class PageParts:
         disk_problem: Callable[[], str | None],
         spec_forms: SpecForms,
         projects: ProjectReports,
+        audit: AuditReports,
     ) -> PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
         sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
-        return cls(runtime, jobs, costs, reports, sessions, disk_problem, spec_forms, projects)
+        return cls(
+            runtime, jobs, costs, reports, sessions, disk_problem, spec_forms, projects, audit
+        )
 
 
 class SignInNeeded(Exception):
@@ -150,7 +155,9 @@ def signed_in(request: Request) -> Visitor:
     visitor = parts_of(request).sessions.visitor(request)
     if visitor is None or visitor.owner is None:
         raise SignInNeeded
-    return visitor
+    request.state.principal = visitor.owner
+    origin: Origin | None = getattr(request.state, "origin", None)
+    return visitor if origin is None else replace(visitor, owner=visitor.owner.from_origin(origin))
 
 
 SignedIn = Annotated[Visitor, Depends(signed_in)]
@@ -176,6 +183,13 @@ def may_submit(visitor: Visitor) -> bool:
     assert visitor.owner is not None
     resource = Resource(visitor.owner.project_id)
     return may(visitor.owner, Action.SUBMIT, resource) is AccessDecision.ALLOWED
+
+
+def may_read_audit(visitor: Visitor) -> bool:
+    """Whether pages link to what people did."""
+    assert visitor.owner is not None
+    resource = Resource(visitor.owner.project_id)
+    return may(visitor.owner, Action.READ_AUDIT, resource) is AccessDecision.ALLOWED
 
 
 def check_form(request: Request, visitor: Visitor | None, token: str) -> None:
@@ -313,6 +327,7 @@ def _templates() -> Environment:
     environment.globals["source_words"] = SOURCE_WORDS
     environment.globals["may_command"] = may_command
     environment.globals["may_submit"] = may_submit
+    environment.globals["may_read_audit"] = may_read_audit
     environment.filters.update(
         usd=formats.usd,
         usd_exact=formats.usd_exact,

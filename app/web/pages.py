@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from app.orchestration.queue.copy_job import copied_spec
-from app.web import project_pages, sign_in
+from app.web import audit_page, project_pages, sign_in
 from app.web.estimate_accuracy import estimate_accuracy
 from app.web.job import downloads, job_copies, job_forms
 from app.web.job.job_copies import spec_yaml
@@ -52,7 +52,8 @@ def mount_pages(app: FastAPI) -> None:
     the app's own error responses are in place.
     """
     forms = (job_selection.router, job_forms.router, job_copies.router)
-    for one in (router, sign_in.router, *forms, downloads.router, project_pages.router):
+    others = (downloads.router, project_pages.router, audit_page.router)
+    for one in (router, sign_in.router, *forms, *others):
         app.include_router(one)
     app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
     answer_otherwise = app.exception_handlers.get(HTTPException, http_exception_handler)

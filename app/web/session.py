@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.domain.access.key_rules import is_key
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Origin, Principal
 from app.domain.deployment.credentials import derive, digest
 from app.domain.lifecycle.events import Actor
 from app.ports.clock import Clock
@@ -73,7 +73,7 @@ class Sessions:
             return Visitor(nonce)
         return Visitor(nonce, self._kept.owner(digest(session), self._clock.now()), session)
 
-    def begin(self, key: str) -> Visitor | None:
+    def begin(self, key: str, origin: Origin) -> Visitor | None:
         """A new session of an API key under a new nonce, good for a week, however it is used.
 
         None for a text that is no key, and for a key that is not good any more: a rotated key's
@@ -84,7 +84,9 @@ class Sessions:
             return None
         session, now = self._entropy.new_token(), self._clock.now()
         expires_at = now + timedelta(seconds=SESSION_SECONDS)
-        owner = self._kept.begin(digest(session), digest(written), now, expires_at)
+        owner = self._kept.begin(
+            digest(session), digest(written), now, expires_at, origin, self._entropy.new_id()
+        )
         return None if owner is None else Visitor(self._entropy.new_token(), owner, session)
 
     def keep(self, request: Request, response: Response, visitor: Visitor) -> None:
@@ -99,10 +101,11 @@ class Sessions:
             samesite="lax",
         )
 
-    def end(self, visitor: Visitor | None) -> None:
+    def end(self, visitor: Visitor | None, origin: Origin) -> None:
         """End the session for every process; nothing for a visitor without one."""
         if visitor is not None and visitor.session is not None:
-            self._kept.end(digest(visitor.session), self._clock.now())
+            now, audit_id = self._clock.now(), self._entropy.new_id()
+            self._kept.end(digest(visitor.session), now, origin, audit_id)
 
     def forget(self, request: Request, response: Response) -> None:
         """Remove the cookie."""

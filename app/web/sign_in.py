@@ -10,6 +10,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
+from app.domain.access.key_rules import beginning_of
+from app.domain.access.principal import Origin
 from app.web.page_frame import PageRoute, check_form, parts_of, redirect, render
 from app.web.session import Visitor, local_path
 
@@ -42,10 +44,12 @@ def sign_in(
     parts = parts_of(request)
     visitor = parts.sessions.visitor(request)
     check_form(request, visitor, form_token)
-    begun = parts.sessions.begin(key)
+    origin: Origin = request.state.origin
+    begun = parts.sessions.begin(key, origin)
     if begun is None:
+        request.state.key_prefix = beginning_of(key.strip())
         return _form(request, visitor, local_path(next), _WRONG_KEY, 401)
-    parts.sessions.end(visitor)  # one that is left behind would only end by its time
+    parts.sessions.end(visitor, origin)  # one that is left behind would only end by its time
     response = redirect(local_path(next))
     parts.sessions.keep(request, response, begun)
     return response
@@ -57,7 +61,7 @@ def sign_out(request: Request, form_token: Annotated[str, Form(max_length=200)] 
     parts = parts_of(request)
     visitor = parts.sessions.visitor(request)
     check_form(request, visitor, form_token)
-    parts.sessions.end(visitor)
+    parts.sessions.end(visitor, request.state.origin)
     response = redirect("/sign-in")
     parts.sessions.forget(request, response)
     return response

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.api.serving.monitoring import RequestCounts, exposition
+from app.api.health.monitoring import RequestCounts, exposition
 from app.cli.server import up
 from app.settings import PREFIX, Settings
 from app.storage.reports.deployment_facts import DeploymentFacts, ProjectSpend

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tests.bench.api import (
     access_cost,
     agent_reports,
+    audit_cost,
     cost_ledger,
     crowded_api,
     jobs_page,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Measure] = {
     "crowd": crowded_api.measure,
     "jobs-page": jobs_page.measure,
     "costs": cost_ledger.measure,
+    "audit": audit_cost.measure,
     "notices": clouds_watching.measure,
     "sweeps": clouds_sweeping.measure,
     "launches": clouds_launching.measure,

@@ -92,8 +92,9 @@ def rotate(
 @router.post("/keys/{key}/revoke", response_model=None, responses={200: {"model": KeyShape}})
 def revoke(request: Request, caller: KeyManager, key: str) -> Response:
     """End the key within two seconds, and sign out its browsers. Its jobs go on."""
-    with parts_of(request).runtime.begin() as uow:
-        row = revoke_key(uow, caller, key)
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        row = revoke_key(uow, runtime.entropy, caller, key)
     return as_json(_key(row, caller))
 
 

@@ -99,7 +99,7 @@ def _change(
     parts: ApiParts, caller: Principal, wanted: ProjectRules, version: int | None
 ) -> RulesRow:
     with parts.runtime.begin() as uow:
-        return change_rules(uow, caller, wanted, version)
+        return change_rules(uow, parts.runtime.entropy, caller, wanted, version)
 
 
 def _apply(

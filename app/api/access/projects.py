@@ -17,6 +17,7 @@ from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import DeploymentAdmin, DeploymentReader
 from app.api.serving.json_answers import as_json, page
 from app.api.serving.shapes import fields_of
+from app.domain.access.principal import Principal
 from app.orchestration.access.manage_projects import PROJECTS_MAX, create_project, set_archived
 
 router = APIRouter(prefix="/api/v1", tags=["projects"], dependencies=[Depends(json_only)])
@@ -48,7 +49,7 @@ def create(
     """
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
-        made = create_project(uow, runtime.entropy, body.name)
+        made = create_project(uow, runtime.entropy, caller, body.name)
     return as_json(fields_of(ProjectShape, made), 201)
 
 
@@ -57,8 +58,7 @@ def create(
 )
 def archive(request: Request, caller: DeploymentAdmin, project: str) -> Response:
     """Let the project take no new jobs. Those that it has go on, and its keys still read."""
-    with parts_of(request).runtime.begin() as uow:
-        return as_json(fields_of(ProjectShape, set_archived(uow, project, archived=True)))
+    return _set_archived(request, caller, project, archived=True)
 
 
 @router.post(
@@ -66,5 +66,11 @@ def archive(request: Request, caller: DeploymentAdmin, project: str) -> Response
 )
 def restore(request: Request, caller: DeploymentAdmin, project: str) -> Response:
     """Let an archived project take jobs again."""
-    with parts_of(request).runtime.begin() as uow:
-        return as_json(fields_of(ProjectShape, set_archived(uow, project, archived=False)))
+    return _set_archived(request, caller, project, archived=False)
+
+
+def _set_archived(request: Request, caller: Principal, project: str, *, archived: bool) -> Response:
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = set_archived(uow, runtime.entropy, caller, project, archived=archived)
+    return as_json(fields_of(ProjectShape, changed))

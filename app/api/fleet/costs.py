@@ -29,6 +29,7 @@ from app.domain.access.roles import Action
 from app.domain.billing.books_check import BooksCheck
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.money import MICROUSD_PER_USD
+from app.domain.units.spreadsheet_text import safe_cell
 from app.settings import Settings
 from app.storage.money.cost_figures import CostGroup, CostLine, Invoices
 
@@ -46,9 +47,6 @@ COLUMNS: Final = (
 """New ones are only ever added at the end."""
 _CURRENCY: Final = "USD"
 _ARN_ACCOUNT: Final = re.compile(r"arn:[^:]*:iam::([0-9]{12}):")
-# What spreadsheets take for a formula, also in full width; an amount below zero is none.
-_FORMULA: Final = re.compile(r" *([=@+\uff1d\uff20\uff0b\uff0d]|-(?![0-9.]+$))")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @router.get("/jobs/{job}/cost", response_model=None, responses={200: {"model": JobCostShape}})
@@ -149,7 +147,7 @@ def cost_table(lines: Iterable[CostLine], accounts: Mapping[str, str]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for line in lines:
-        writer.writerow(map(_safe, _cells(line, accounts)))
+        writer.writerow(map(safe_cell, _cells(line, accounts)))
     return text.getvalue()
 
 
@@ -204,12 +202,3 @@ def _six_decimals(value: Fraction) -> str:
     millionths = round(value * 1_000_000)
     whole, rest = divmod(abs(millionths), 1_000_000)
     return f"{'-' if millionths < 0 else ''}{whole}.{rest:06d}"
-
-
-def _safe(cell: str) -> str:
-    """Spreadsheets run cells that begin like a formula; names and labels are people's text.
-
-    A control character, which may begin a new line or cell, becomes a space.
-    """
-    cell = _CONTROL.sub(" ", cell)
-    return f"'{cell}" if _FORMULA.match(cell) else cell

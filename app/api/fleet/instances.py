@@ -26,8 +26,11 @@ from app.api.serving.json_answers import JSON, as_json, page
 from app.api.serving.offers_page import placed
 from app.domain.access.may import Resource, require
 from app.domain.access.roles import Action
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.market.offer import Pool
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
+from app.orchestration.audit.record_action import record_beginning
 
 router = APIRouter(prefix="/api/v1", tags=["machines"])
 
@@ -79,6 +82,11 @@ def interrupt(
         )
     if machine.provider_instance_id is None:
         raise CommandRefused("The cloud has not started this machine yet; try again in a moment.")
+    subject = Subject(
+        SubjectKind.MACHINE, str(instance_id), machine.provider_instance_id, machine.project_id
+    )
+    ordered = body.model_dump(exclude_unset=True)
+    record_beginning(parts.runtime, caller, AuditAction.MACHINE_INTERRUPT, subject, ordered)
     if "notice_seconds" in body.model_fields_set:
         ends_at = parts.local_cloud.interrupt(machine.provider_instance_id, body.notice_seconds)
     else:

@@ -6,6 +6,9 @@ Not here: the sweep (`app.orchestration.deployment.sweep_deployment`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -24,10 +27,15 @@ from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import DeploymentAdmin, DeploymentReader
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import fields_of
+from app.domain.access.principal import Principal
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
+from app.orchestration.audit.record_action import record_action
 from app.orchestration.deployment.confirm_sweep import WORKING, ask_for_sweep, confirm_sweep
 from app.orchestration.deployment.destroy_deployment import order_destroy
+from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.release_order import ADOPTED
 from app.storage.instances.sweep_repository import SweepOrders, SweptRegion
 from app.storage.unit_of_work import UnitOfWork
@@ -70,11 +78,14 @@ def sweep(
 ) -> Response:
     """Have every region listed now; with `confirm`, give back what was kept and no job needs."""
     runtime = parts_of(request).runtime
+    confirms = body is not None and body.confirm
+    action = AuditAction.SWEEP_CONFIRM if confirms else AuditAction.SWEEP_ASK
     with runtime.begin() as uow:
         released = 0
-        if body is not None and body.confirm:
-            released = confirm_sweep(uow, runtime, caller.actor)
-        ask_for_sweep(uow)
+        with _recorded(uow, runtime, caller, action):
+            if confirms:
+                released = confirm_sweep(uow, runtime, caller.actor)
+            ask_for_sweep(uow)
         return as_json({**_document(uow), "released": released})
 
 
@@ -96,8 +107,22 @@ def destroy(
                 422,
                 "deployment_id: this is not the id of this deployment; GET /api/v1/sweep has it.",
             )
-        order_destroy(uow, runtime, caller.actor)
+        with _recorded(uow, runtime, caller, AuditAction.DEPLOYMENT_DESTROY):
+            order_destroy(uow, runtime, caller.actor)
         return as_json(_document(uow), status=202)
+
+
+@contextmanager
+def _recorded(
+    uow: UnitOfWork, runtime: Runtime, caller: Principal, action: AuditAction
+) -> Iterator[None]:
+    """Write down who changes what is ordered of the deployment."""
+    before = asdict(uow.sweeps.orders())
+    yield
+    deployment_id = str(uow.operations.deployment_id())
+    subject = Subject(SubjectKind.DEPLOYMENT, deployment_id, deployment_id, None)
+    after = asdict(uow.sweeps.orders())
+    record_action(uow, runtime.entropy, caller, action, subject, before, after)
 
 
 def _document(uow: UnitOfWork) -> dict[str, Any]:

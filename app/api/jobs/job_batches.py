@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.jobs.job_command_routes import json_only
-from app.api.jobs.job_filters import Since, cursor_of, read_cursor, read_states
+from app.api.jobs.job_filters import Since, read_states
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import Commander
 from app.api.serving.json_answers import as_json
@@ -25,6 +25,7 @@ from app.api.serving.shapes import Shape
 from app.domain.access.principal import Principal
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
+from app.domain.units.cursors import cursor_of, read_cursor
 from app.domain.units.errors import InvalidValue
 from app.orchestration.gang.stop_many import (
     JOBS_MAX,

@@ -1,11 +1,10 @@
-"""Commands to one job: cancel, pause, resume. Each is one transaction under the job's lock.
+"""Commands to one job: cancel, pause, resume.
 
-Not here: what a stop means for attempts and machines (`app.orchestration.gang.stop_job`).
+Not here: who may, and what a command does (`app.orchestration.gang.command_job`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, HTTPException, Request
@@ -17,16 +16,11 @@ from app.api.jobs.job_shapes import JobDetail
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Commander
 from app.api.serving.json_answers import as_json
-from app.domain.access.may import Resource, require
 from app.domain.access.principal import Principal
-from app.domain.access.roles import Action
 from app.domain.lifecycle.job_command import JobCommand
-from app.domain.units.errors import InvalidValue, NotFound
+from app.domain.units.errors import InvalidValue
 from app.domain.units.money import MICROUSD_PER_USD, parse_usd
-from app.orchestration.frame.aggregate import JobAggregate, open_job
-from app.orchestration.gang.stop_job import command_stop, resume
-
-_CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
+from app.orchestration.gang.command_job import command_job
 
 
 def json_only(request: Request) -> None:
@@ -66,27 +60,15 @@ def cancel(
 ) -> Response:
     """Stop the job for good, after a last save where one can be, unless `now`."""
     at_once = body is not None and body.now
-    how = ", at once" if at_once else ""
-    parts = parts_of(request)
-
-    def order(aggregate: JobAggregate) -> None:
-        message = f"Cancelled by {caller.key_name}{how}."
-        limits = parts.runtime.limits
-        command_stop(aggregate, JobCommand.CANCEL, message, limits, at_once=at_once)
-
-    return _command(parts, caller, job, order)
+    message = f"Cancelled by {caller.key_name}{', at once' if at_once else ''}."
+    return _command(parts_of(request), caller, job, JobCommand.CANCEL, message, at_once=at_once)
 
 
 @router.post("/{job}/pause", response_model=None, responses={200: {"model": JobDetail}})
 def pause(request: Request, caller: Commander, job: str) -> Response:
     """Save, give the machines back and wait for `resume`."""
-    parts = parts_of(request)
-
-    def order(aggregate: JobAggregate) -> None:
-        message = f"Paused by {caller.key_name}."
-        command_stop(aggregate, JobCommand.PAUSE, message, parts.runtime.limits)
-
-    return _command(parts, caller, job, order)
+    message = f"Paused by {caller.key_name}."
+    return _command(parts_of(request), caller, job, JobCommand.PAUSE, message)
 
 
 @router.post("/{job}/resume", response_model=None, responses={200: {"model": JobDetail}})
@@ -98,26 +80,24 @@ def resume_job(
 ) -> Response:
     """Put a paused job back into the queue, with more budget when some is given."""
     added = None if body is None else _added_budget(body.add_budget_usd)
-    return _command(parts_of(request), caller, job, lambda aggregate: resume(aggregate, added))
+    return _command(parts_of(request), caller, job, JobCommand.RESUME, "", added=added)
 
 
 def _command(
-    parts: ApiParts, caller: Principal, job: str, order: Callable[[JobAggregate], None]
+    parts: ApiParts,
+    caller: Principal,
+    job: str,
+    command: JobCommand,
+    message: str,
+    *,
+    at_once: bool = False,
+    added: int | None = None,
 ) -> Response:
-    runtime = parts.runtime
     job_id = parts.reports.job_id(caller.project_id, job)
-    with runtime.begin() as uow:
-        found = uow.jobs.get(job_id)
-        if found is not None:
-            # Budgets come before jobs in the order of locks, and a resume may raise the cap.
-            uow.money.lock_budgets(found.project_id, found.budget_id)
-        with open_job(uow, runtime.entropy, job_id, caller.actor) as aggregate:
-            if aggregate is None:
-                raise NotFound(f"There is no job {job[:80]!r} in this project.")
-            require(caller, Action.COMMAND_JOB, Resource.of_job(aggregate.job))
-            order(aggregate)
-        uow.notify_after_commit(*_CONTROLLERS)
-    return as_json(job_document(parts.reports.job(job_id), runtime.clock.now()))
+    command_job(
+        parts.runtime, caller, job_id, command, message, at_once=at_once, add_budget_microusd=added
+    )
+    return as_json(job_document(parts.reports.job(job_id), parts.runtime.clock.now()))
 
 
 def _added_budget(written: object) -> int | None:

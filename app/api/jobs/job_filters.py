@@ -1,17 +1,14 @@
-"""How people write which jobs they mean: states, and the cursor of a part of the list."""
+"""How people write which jobs they mean: states, and since when."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 from pydantic import AwareDatetime, BeforeValidator
 
 from app.domain.lifecycle.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.units.errors import InvalidValue
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GROUPS = {"live": LIVE_JOB_STATES, "ended": TERMINAL_JOB_STATES}
 
 
@@ -42,19 +39,3 @@ def read_states(written: str | None) -> tuple[str, ...]:
                 f"state: {word[:40]!r} is not a state of a job; use {known}", "state"
             )
     return tuple(sorted(states))
-
-
-def read_cursor(cursor: str) -> tuple[datetime, UUID]:
-    """The (submitted_at, id) that a part of the list ended on. Raises InvalidValue."""
-    try:
-        microseconds, _, job_id = cursor.partition("-")
-        return _EPOCH + timedelta(microseconds=int(microseconds)), UUID(job_id)
-    except (ValueError, OverflowError) as error:
-        raise InvalidValue(
-            "cursor: use the `next` of the page before, unchanged", "cursor"
-        ) from error
-
-
-def cursor_of(submitted_at: datetime, job_id: UUID) -> str:
-    """What `read_cursor` reads, as the list's own statement writes it."""
-    return f"{(submitted_at - _EPOCH) // timedelta(microseconds=1)}-{job_id}"

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.jobs.job_document import job_document
-from app.api.jobs.job_filters import Since, read_cursor, read_states
+from app.api.jobs.job_filters import Since, read_states
 from app.api.jobs.job_shapes import SUBMIT_DOCS, JobAccepted, JobCopy, JobDetail, JobPage
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Reader, require_caller
@@ -26,6 +26,7 @@ from app.domain.access.may import require_role
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.spec.job_spec import JobSpec, spec_digest
+from app.domain.units.cursors import read_cursor
 from app.domain.units.errors import InvalidValue, SpecError
 from app.orchestration.estimates.evaluate_promise import evaluate_promise, promise_key
 from app.orchestration.queue.copy_job import copied_spec
@@ -100,16 +101,8 @@ async def _submit(
             evaluate = partial(evaluate_promise, accept_risk=accept_risk)
             await to_thread.run_sync(evaluate, runtime, caller.project_id, spec, limiter=EVALUATORS)
             parts.accepted.add(promise)
-        return await accept(
-            parts.hot,
-            runtime.entropy,
-            runtime.clock.now(),
-            caller.project_id,
-            resolved,
-            caller.actor,
-            key,
-            caller.key_id,
-        )
+        now = runtime.clock.now()
+        return await accept(parts.hot, runtime.entropy, now, caller, resolved, key)
     except SpecError:
         # What was fine at first (a time that lay ahead) must stay fine for a repetition.
         known = None if key is None else await parts.hot.known_job(caller.project_id, key)

@@ -1,1 +1,1 @@
-"""How requests are received and answered: limits, turns, sign-in, errors, health, JSON."""
+"""How requests are received and answered: limits, turns, sign-in, errors, JSON."""

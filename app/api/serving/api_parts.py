@@ -6,7 +6,7 @@ Lives here: the bundle, its opening and closing. Not here: the making of the run
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from app.adapters.input_checks.spec_reader import SpecReader
 from app.adapters.providers.local.machines.job_accounts import settle_accounts
 from app.api.serving.key_ring import KeyRing
 from app.api.serving.offers_page import OffersPage
+from app.api.serving.refusal_counts import RefusalCounts
 from app.api.serving.rules_in_force import RulesInForce
 from app.api.serving.turns import Turns
 from app.bootstrap import (
@@ -31,10 +32,13 @@ from app.bootstrap import (
     open_local_cloud,
     open_wakeups,
 )
+from app.domain.deployment.setting_lists import Network
 from app.orchestration.estimates.evaluate_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
+from app.ports.entropy import Entropy
 from app.settings import Settings
 from app.storage.access.web_sessions import WebSessions
+from app.storage.audit.audit_reports import AuditReports
 from app.storage.jobs.hot_statements import HotStatements, make_pool
 from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
@@ -94,6 +98,18 @@ class ApiParts:
     uploads: Turns
     archive_turns: Turns
     local_warning: str
+    audit: AuditReports
+    refusals: RefusalCounts
+
+    @property
+    def entropy(self) -> Entropy:
+        """Where ids come from."""
+        return self.runtime.entropy
+
+    @property
+    def trusted_proxies(self) -> Collection[Network]:
+        """Who is believed about where a request comes from."""
+        return self.settings.trusted_proxies
 
 
 @asynccontextmanager
@@ -108,33 +124,40 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=wakeups)
         hot = HotStatements(pool, database_disk(settings).is_full)
         reports = JobReports(engine)
-        yield ApiParts(
-            settings=settings,
-            runtime=runtime,
-            hot=hot,
-            accepted=AcceptedPromises(runtime.clock),
-            keys=KeyRing(hot, runtime.clock),
-            rules=RulesInForce(hot),
-            reports=reports,
-            costs=CostReports(engine),
-            page_reports=PageReports(engine),
-            project_reports=ProjectReports(engine),
-            web_sessions=WebSessions(engine),
-            offers=OffersPage(runtime, reports),
-            local_cloud=open_local_cloud(settings),
-            specs=specs,
-            spec_turns=Turns(1, _SPECS_WAITING_MAX, "job specs", seconds_max=_SPEC_SECONDS_MAX),
-            spec_thread=CapacityLimiter(1),
-            archives=ArchiveChecker(),
-            uploads=Turns(_UPLOADS_AT_ONCE, 0, "uploads", seconds_max=_ARCHIVE_SECONDS_MAX),
-            archive_turns=Turns(
-                _ARCHIVES_AT_ONCE,
-                _UPLOADS_AT_ONCE,
-                "archives",
-                seconds_max=_ARCHIVE_SECONDS_MAX,
-            ),
-            local_warning=await to_thread.run_sync(_local_warning, settings),
-        )
+        refusals = RefusalCounts(runtime)
+        refusals.start()
+        try:
+            yield ApiParts(
+                settings=settings,
+                runtime=runtime,
+                hot=hot,
+                accepted=AcceptedPromises(runtime.clock),
+                keys=KeyRing(hot, runtime.clock),
+                rules=RulesInForce(hot),
+                reports=reports,
+                costs=CostReports(engine),
+                page_reports=PageReports(engine),
+                project_reports=ProjectReports(engine),
+                web_sessions=WebSessions(engine),
+                offers=OffersPage(runtime, reports),
+                local_cloud=open_local_cloud(settings),
+                specs=specs,
+                spec_turns=Turns(1, _SPECS_WAITING_MAX, "job specs", seconds_max=_SPEC_SECONDS_MAX),
+                spec_thread=CapacityLimiter(1),
+                archives=ArchiveChecker(),
+                uploads=Turns(_UPLOADS_AT_ONCE, 0, "uploads", seconds_max=_ARCHIVE_SECONDS_MAX),
+                archive_turns=Turns(
+                    _ARCHIVES_AT_ONCE,
+                    _UPLOADS_AT_ONCE,
+                    "archives",
+                    seconds_max=_ARCHIVE_SECONDS_MAX,
+                ),
+                local_warning=await to_thread.run_sync(_local_warning, settings),
+                audit=AuditReports(engine),
+                refusals=refusals,
+            )
+        finally:
+            await refusals.stop()
     finally:
         await to_thread.run_sync(specs.close)
         await pool.close(timeout=5)

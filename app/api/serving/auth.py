@@ -14,16 +14,24 @@ from fastapi import Depends, Request
 from app.api.serving.api_parts import parts_of
 from app.api.serving.key_ring import PROJECT_HEADER
 from app.domain.access.may import DEPLOYMENT, Resource, require, require_role
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Origin, Principal
 from app.domain.access.roles import Action
 
 
 async def require_caller(request: Request) -> Principal:
     """The caller; 401 without a good key, 404 for a project that it does not open."""
     headers = request.headers
-    return await parts_of(request).keys.caller(
+    caller = await parts_of(request).keys.caller(
         headers.get("authorization"), headers.get(PROJECT_HEADER)
     )
+    return in_request(request, caller)
+
+
+def in_request(request: Request, caller: Principal) -> Principal:
+    """The caller with the request's origin, if it may change something; a refusal names its key."""
+    request.state.principal = caller
+    origin: Origin | None = getattr(request.state, "origin", None)
+    return caller if origin is None else caller.from_origin(origin)
 
 
 SignedIn = Annotated[Principal, Depends(require_caller)]
@@ -61,6 +69,8 @@ KeyManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_KEYS))]
 """Of a route for the project's keys."""
 RuleManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_RULES))]
 """Of a route that changes a project's rules: it asks `may` again inside the project it names."""
+AuditReader = Annotated[Principal, Depends(_in_project(Action.READ_AUDIT))]
+"""Of a route for what people did in the project; who reads the whole deployment sees more."""
 DeploymentReader = Annotated[Principal, Depends(_of_deployment(Action.READ_DEPLOYMENT))]
 """Of a route that reads what concerns every project."""
 DeploymentAdmin = Annotated[Principal, Depends(_of_deployment(Action.OPERATE_DEPLOYMENT))]

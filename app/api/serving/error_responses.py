@@ -29,6 +29,7 @@ from app.domain.units.errors import (
     CommandRefused,
     DomainError,
     Forbidden,
+    Hidden,
     InvalidValue,
     NotFound,
     SpecError,
@@ -169,6 +170,7 @@ def describe_problems(page: dict[str, Any]) -> None:
 
 async def _domain_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DomainError)
+    request.state.refused = isinstance(error, Hidden)
     status, title = next(_TITLES[kind] for kind in type(error).__mro__ if kind in _TITLES)
     errors: list[dict[str, str]] = []
     detail = error.message

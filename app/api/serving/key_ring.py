@@ -21,7 +21,7 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.deployment.credentials import digest
 from app.domain.spec.job_spec import JobSpec
-from app.domain.units.errors import NotFound
+from app.domain.units.errors import Hidden, NotFound
 from app.ports.clock import Clock
 
 PROJECT_HEADER: Final = "Lowtide-Project"
@@ -94,7 +94,8 @@ class KeyRing:
         known = await self._known.project(project)
         # The same sentence after the same look, there or not: who may not know cannot learn.
         if known is None or not _opens(principal, known[0]):
-            raise NotFound(
+            refused = NotFound if known is None else Hidden
+            raise refused(
                 f"There is no project {project[:80]!r} that the key {principal.key_name!r} opens; "
                 f"its own is {principal.project_name!r}."
             )

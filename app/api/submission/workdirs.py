@@ -12,7 +12,6 @@ import hashlib
 import io
 import re
 import tempfile
-from uuid import UUID
 
 from anyio import to_thread
 from fastapi import APIRouter, HTTPException, Request
@@ -24,8 +23,12 @@ from app.api.serving.auth import Submitter
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
 from app.api.submission.spec_body import workdir_exists
+from app.domain.access.principal import Principal
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.units.errors import InvalidValue, NotFound
 from app.orchestration.agents.read_workdir import workdir_key
+from app.orchestration.audit.record_action import record_beginning
 from app.ports.object_store import ObjectExists
 
 router = APIRouter(prefix="/api/v1/workdirs", tags=["workdirs"])
@@ -68,9 +71,7 @@ async def upload(request: Request, caller: Submitter, digest: str) -> Response:
             size = await _receive(request, file)
             # An archive is held whole while it is stored, so few are stored at a time.
             async with parts.archive_turns.turn():
-                created = await to_thread.run_sync(
-                    _keep, parts, file, caller.project_id, hex_digest
-                )
+                created = await to_thread.run_sync(_keep, parts, file, caller, hex_digest)
     document = {"digest": f"sha256:{hex_digest}", "size_bytes": size, "created": created}
     return as_json(document, 201 if created else 200)
 
@@ -85,7 +86,7 @@ async def _receive(request: Request, file: io.BufferedRandom) -> int:
     return size
 
 
-def _keep(parts: ApiParts, file: io.BufferedRandom, project_id: UUID, hex_digest: str) -> bool:
+def _keep(parts: ApiParts, file: io.BufferedRandom, caller: Principal, hex_digest: str) -> bool:
     # In this thread, not while it came: hashing would take the event loop from everybody else.
     file.seek(0)
     found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -102,9 +103,15 @@ def _keep(parts: ApiParts, file: io.BufferedRandom, project_id: UUID, hex_digest
         raise HTTPException(
             503, f"The archive could not be checked: {error}; try again.", {"Retry-After": "5"}
         ) from error
+    if workdir_exists(store, caller.project_id, hex_digest):
+        return False
+    subject = Subject(SubjectKind.WORKDIR, hex_digest, hex_digest[:12], caller.project_id)
+    size = file.seek(0, io.SEEK_END)
+    stored = {"sha256": hex_digest, "size_bytes": size}
+    record_beginning(parts.runtime, caller, AuditAction.WORKDIR_UPLOAD, subject, stored)
     file.seek(0)
     try:
-        store.put_new(workdir_key(project_id, hex_digest), file.read())
+        store.put_new(workdir_key(caller.project_id, hex_digest), file.read())
     except ObjectExists:
         return False
     return True

@@ -105,6 +105,21 @@ class ApiClient:
         """The answer as it is, for CSV and logs."""
         return self._ask("GET", path, Effect.NONE, params=_given(query))
 
+    def texts(self, path: str, query: Query | None = None) -> Iterator[str]:
+        """The pieces of a long text, as they come; asked for once."""
+        import httpx
+
+        try:
+            with self._http.stream("GET", f"{_ROOT}{path}", params=_given(query)) as answer:
+                if not answer.is_success:
+                    answer.read()
+                yield from self._checked(answer).iter_text()
+        except httpx.ConnectError as error:
+            raise self._unreachable(error) from error
+        except httpx.TransportError as error:
+            told = unanswered(self.url, error, self._http.timeout, 1, Effect.NONE)
+            raise CommandFailed(told, UNREACHABLE) from error
+
     def pages(
         self, path: str, query: Query | None = None, *, limit: int, turn: str = "cursor"
     ) -> list[Any]:

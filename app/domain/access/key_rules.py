@@ -30,6 +30,13 @@ def is_key(text: str) -> bool:
     return _KEY.fullmatch(text) is not None
 
 
+def beginning_of(text: str) -> str:
+    """What is shown of a text that was sent as a key; "" where it does not begin like one, for it
+    may be a password.
+    """
+    return text[:SHOWN_CHARACTERS] if text.startswith(KEY_PREFIX) else ""
+
+
 def require_name(name: str, noun: str) -> None:
     """Raises InvalidValue for what cannot name a key or a project: the rule for a job's name, as a
     spec names its project.

@@ -15,7 +15,7 @@ from uuid import UUID
 from app.domain.access.principal import Principal
 from app.domain.access.roles import OWN_ROLES_OF, ROLES_OF, Action, Role
 from app.domain.lifecycle.entities import Job
-from app.domain.units.errors import Forbidden, NotFound
+from app.domain.units.errors import Forbidden, Hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def may(principal: Principal, action: Action, resource: Resource) -> AccessDecis
 
 
 def require(principal: Principal, action: Action, resource: Resource) -> None:
-    """Nothing where `may` allows it; raises NotFound and Forbidden."""
+    """Nothing where `may` allows it; raises Hidden and Forbidden."""
     match may(principal, action, resource):
         case AccessDecision.HIDDEN:
-            raise NotFound("There is nothing of that name in this project.")
+            raise Hidden("There is nothing of that name in this project.")
         case AccessDecision.FORBIDDEN:
             raise Forbidden(_refusal(principal, action))
         case AccessDecision.ALLOWED:

@@ -34,6 +34,7 @@ class Action(StrEnum):
     COMMAND_JOB = "cancel, pause, resume or interrupt this job"
     MANAGE_KEYS = "manage keys"
     MANAGE_RULES = "change the rules of a project"
+    READ_AUDIT = "read the audit"
     READ_DEPLOYMENT = "read what concerns the whole deployment"
     OPERATE_DEPLOYMENT = "change what concerns the whole deployment"
 
@@ -47,6 +48,7 @@ ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.COMMAND_JOB: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_KEYS: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_RULES: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.READ_AUDIT: frozenset({Role.MAINTAINER, Role.AUDITOR, Role.ADMIN}),
     Action.READ_DEPLOYMENT: _OF_ALL_PROJECTS,
     Action.OPERATE_DEPLOYMENT: frozenset({Role.ADMIN}),
 }

@@ -1,5 +1,5 @@
 """Settings that are lists with commas, as environment variables write them: words, folders,
-addresses.
+addresses, networks.
 
 Each reader takes text and gives a set; another value passes as it is. Not here: which setting is
 which (`app.settings`).
@@ -7,7 +7,10 @@ which (`app.settings`).
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
+
+Network = IPv4Network | IPv6Network
 
 
 def read_words(value: object) -> object:
@@ -40,6 +43,17 @@ def read_places(value: object) -> object:
     """The same, of folders too."""
     wanted = "addresses like s3://acme/corpus or file:///data"
     return _addresses(value, ("s3://", "gs://", "file:///"), wanted)
+
+
+def read_networks(value: object) -> object:
+    """`"10.0.0.7, 172.16.0.0/12, ::1"` as a set of networks. Raises ValueError for what is none."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return frozenset(ip_network(word) for word in _parts(value))
+    except ValueError:
+        wanted = "IP addresses or networks, like 10.0.0.7 or 172.16.0.0/12"
+        raise ValueError(f"must name {wanted}") from None
 
 
 def _addresses(value: object, schemes: tuple[str, ...], wanted: str) -> object:

@@ -33,6 +33,10 @@ class NotFound(DomainError):
     """The named thing does not exist, or the caller may not know that it does."""
 
 
+class Hidden(NotFound):
+    """It exists, and the caller may not know that it does: told as what does not exist."""
+
+
 class Forbidden(DomainError):
     """The caller's role does not reach what it asked for (HTTP 403)."""
 

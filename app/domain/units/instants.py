@@ -5,7 +5,13 @@ Where the day is plain, as in a line about the next minutes, the time of day is 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+from app.domain.units.errors import InvalidValue
+
+_LAST_DAY: Final = date.max - timedelta(days=1)
+"""The last one that ends."""
 
 
 def format_instant(at: datetime) -> str:
@@ -26,3 +32,10 @@ def time_of_day(at: datetime) -> str:
 def clock_time(at: datetime) -> str:
     """ "12:00:05 UTC", where the day is plain."""
     return f"{time_of_day(at)} UTC"
+
+
+def usual_day(day: date | None) -> date | None:
+    """The day of a filter, as it is. Raises InvalidValue for the one that never ends."""
+    if day is not None and day > _LAST_DAY:
+        raise InvalidValue(f"day: {_LAST_DAY} is the last day there is; give an earlier one", "day")
+    return day

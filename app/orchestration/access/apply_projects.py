@@ -63,22 +63,23 @@ def _applied(
     if project is None:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
         if not dry_run:
-            project = create_project(uow, entropy, entry.name)
+            project = create_project(uow, entropy, principal, entry.name)
     changes: list[FieldChange] = []
     was_archived = project is not None and project.archived_at is not None
     if entry.archived is not None and entry.archived != was_archived:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
         changes.append(FieldChange("archived", was_archived, entry.archived))
         if not dry_run:
-            set_archived(uow, entry.name, entry.archived)
+            set_archived(uow, entropy, principal, entry.name, archived=entry.archived)
     if entry.rules is not None:
-        changes += _rules_applied(uow, principal, entry, project, dry_run)
+        changes += _rules_applied(uow, entropy, principal, entry, project, dry_run)
     changed = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
     return AppliedProject(entry.name, ApplyOutcome.CREATED if created else changed, changes)
 
 
 def _rules_applied(
     uow: UnitOfWork,
+    entropy: Entropy,
     principal: Principal,
     entry: ProjectEntry,
     project: ProjectRow | None,
@@ -94,7 +95,7 @@ def _rules_applied(
         inside = _inside(principal, project)
         require(inside, Action.MANAGE_RULES, Resource(project.id))
         if not dry_run:
-            change_rules(uow, inside, entry.rules)
+            change_rules(uow, entropy, inside, entry.rules)
     return changes
 
 

@@ -19,9 +19,12 @@ from app.domain.access.key_rules import (
 )
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 from app.domain.units.instants import format_instant
+from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import KeyRow
 from app.storage.unit_of_work import UnitOfWork
@@ -46,6 +49,8 @@ def create_key(
     name: str,
     role: Role,
     life_seconds: float | None = None,
+    *,
+    action: AuditAction = AuditAction.KEY_CREATE,
 ) -> IssuedKey:
     """A new key of the principal's project. life_seconds: None is a key without an end.
 
@@ -82,6 +87,7 @@ def create_key(
             f"The project {principal.project_name!r} has a key {name!r} already, perhaps a revoked "
             "one; histories name keys, so a name is never used again. Choose another one."
         )
+    record_action(uow, entropy, principal, action, _subject(row), after=_facts(row))
     return IssuedKey(row, secret)
 
 
@@ -103,10 +109,14 @@ def rotate_key(
     until = uow.now + timedelta(seconds=overlap_seconds) if overlap_seconds else None
     uow.keys.end_sessions(row.id, uow.now)
     uow.keys.replace_key(row.id, digest(secret), secret[:SHOWN_CHARACTERS], until)
-    return IssuedKey(_manageable(uow, principal, name), secret)
+    rotated = _manageable(uow, principal, name)
+    record_action(
+        uow, entropy, principal, AuditAction.KEY_ROTATE, _subject(row), _facts(row), _facts(rotated)
+    )
+    return IssuedKey(rotated, secret)
 
 
-def revoke_key(uow: UnitOfWork, principal: Principal, name: str) -> KeyRow:
+def revoke_key(uow: UnitOfWork, entropy: Entropy, principal: Principal, name: str) -> KeyRow:
     """End a key, within a second or two everywhere, and sign out its browsers; again changes
     nothing. What it has submitted goes on.
 
@@ -124,7 +134,11 @@ def revoke_key(uow: UnitOfWork, principal: Principal, name: str) -> KeyRow:
             )
     uow.keys.end_sessions(row.id, uow.now)
     uow.keys.revoke_key(row.id, uow.now, str(principal.actor))
-    return _manageable(uow, principal, name)
+    revoked = _manageable(uow, principal, name)
+    record_action(
+        uow, entropy, principal, AuditAction.KEY_REVOKE, _subject(row), _facts(row), _facts(revoked)
+    )
+    return revoked
 
 
 def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> IssuedKey:
@@ -140,7 +154,7 @@ def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> Issue
     names = (f"recovered-{number}" for number in range(1, _NAMES_OF_RECOVERY_MAX + 2))
     recovering = Principal(entropy.new_id(), RECOVERED_BY, project.id, project.name, Role.ADMIN)
     free = next(name for name in names if name not in taken)
-    return create_key(uow, entropy, recovering, free, Role.ADMIN)
+    return create_key(uow, entropy, recovering, free, Role.ADMIN, action=AuditAction.KEY_RECOVER)
 
 
 def _manageable(uow: UnitOfWork, principal: Principal, name: str) -> KeyRow:
@@ -152,3 +166,19 @@ def _manageable(uow: UnitOfWork, principal: Principal, name: str) -> KeyRow:
         raise NotFound(f"The project {principal.project_name!r} has no key {name[:80]!r}.")
     require_grantable(principal.role, row.role)
     return row
+
+
+def _subject(row: KeyRow) -> Subject:
+    return Subject(SubjectKind.KEY, str(row.id), row.name, row.project_id)
+
+
+def _facts(row: KeyRow) -> dict[str, object]:
+    """What a verb may change of a key, for the audit's digests."""
+    return {
+        "name": row.name,
+        "role": row.role,
+        "prefix": row.prefix,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
+        "former_until_at": row.former_until_at,
+    }

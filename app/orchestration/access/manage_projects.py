@@ -8,7 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from app.domain.access.key_rules import require_name
+from app.domain.access.principal import Principal
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.units.errors import CommandRefused, NotFound
+from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import ProjectRow
 from app.storage.unit_of_work import UnitOfWork
@@ -17,23 +21,37 @@ PROJECTS_MAX: Final = 1_000
 """So many are listed."""
 
 
-def create_project(uow: UnitOfWork, entropy: Entropy, name: str) -> ProjectRow:
+def create_project(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, name: str
+) -> ProjectRow:
     """A new project without keys. Raises InvalidValue and CommandRefused for its name."""
     require_name(name, "project")
     if not uow.keys.add_project(entropy.new_id(), entropy.new_id(), name, uow.now):
         raise CommandRefused(f"There is a project {name!r} already; choose another name.")
-    return project_named(uow, name)
+    made = project_named(uow, name)
+    record_action(
+        uow, entropy, principal, AuditAction.PROJECT_CREATE, _subject(made), after=_facts(made)
+    )
+    return made
 
 
-def set_archived(uow: UnitOfWork, name: str, archived: bool) -> ProjectRow:
+def set_archived(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, name: str, *, archived: bool
+) -> ProjectRow:
     """Let the project take no new jobs, or let it take them again; again changes nothing.
 
     Its jobs go on, and its keys still read. Raises NotFound.
     """
     project = project_named(uow, name)
-    if (project.archived_at is not None) != archived:
-        uow.keys.archive_project(project.id, uow.now if archived else None)
-    return project_named(uow, name)
+    if (project.archived_at is not None) == archived:
+        return project
+    uow.keys.archive_project(project.id, uow.now if archived else None)
+    changed = project_named(uow, name)
+    action = AuditAction.PROJECT_ARCHIVE if archived else AuditAction.PROJECT_RESTORE
+    record_action(
+        uow, entropy, principal, action, _subject(project), _facts(project), _facts(changed)
+    )
+    return changed
 
 
 def project_named(uow: UnitOfWork, name: str) -> ProjectRow:
@@ -42,3 +60,11 @@ def project_named(uow: UnitOfWork, name: str) -> ProjectRow:
     if not found:
         raise NotFound(f"There is no project {name[:80]!r}.")
     return found[0]
+
+
+def _subject(row: ProjectRow) -> Subject:
+    return Subject(SubjectKind.PROJECT, str(row.id), row.name, row.id)
+
+
+def _facts(row: ProjectRow) -> dict[str, object]:
+    return {"name": row.name, "archived_at": row.archived_at}

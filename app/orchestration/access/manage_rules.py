@@ -8,14 +8,22 @@ from __future__ import annotations
 from app.domain.access.may import Resource, require
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
 from app.domain.projects.project_rules import ProjectRules
 from app.domain.units.errors import CommandRefused
+from app.orchestration.audit.record_action import record_action
+from app.ports.entropy import Entropy
 from app.storage.access.rules_repository import RulesRow
 from app.storage.unit_of_work import UnitOfWork
 
 
 def change_rules(
-    uow: UnitOfWork, principal: Principal, rules: ProjectRules, expected: int | None = None
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    rules: ProjectRules,
+    expected: int | None = None,
 ) -> RulesRow:
     """Give the principal's project these rules; the same ones again change nothing.
 
@@ -35,4 +43,17 @@ def change_rules(
         return now
     changed = RulesRow(now.project, now.version + 1, document, uow.now, str(principal.actor))
     uow.rules.change(project_id, changed)
+    record_action(
+        uow,
+        entropy,
+        principal,
+        AuditAction.PROJECT_RULES,
+        Subject(SubjectKind.PROJECT, str(project_id), now.project, project_id),
+        _facts(now),
+        _facts(changed),
+    )
     return changed
+
+
+def _facts(row: RulesRow) -> dict[str, object]:
+    return {"version": row.version, "rules": row.document}

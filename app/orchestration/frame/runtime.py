@@ -33,6 +33,7 @@ class Runtime:
     make_placement: makes what a job with a deadline is placed by, and loads numpy for it.
     storage_services: stores, `s3` and `gs`, for which machines are given credentials.
     failing: what this process has failed at lately.
+    seal_store: for seals over the audit; None: the deployment's own.
     """
 
     begin: UnitOfWorkFactory
@@ -53,6 +54,7 @@ class Runtime:
     checkpoint_region: str | None = None
     storage_services: frozenset[str] = frozenset()
     failing: FailingWork = field(default_factory=FailingWork)
+    seal_store: ObjectStore | None = None
 
 
 __all__ = ["Limits", "Runtime"]

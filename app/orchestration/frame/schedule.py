@@ -65,6 +65,7 @@ TURNS: Final[Mapping[str, ControllerSchedule]] = {
     "foresee_losses": ControllerSchedule("quick", _every(_SOON_SECONDS)),
     "resize_gangs": ControllerSchedule("quick", _every(_SOON_SECONDS)),
     "weigh_moves": ControllerSchedule("quick", _every(_SOON_SECONDS)),
+    "seal_audit": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
 }
 """By name, in the order of the registry."""
 

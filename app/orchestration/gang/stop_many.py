@@ -19,7 +19,7 @@ from app.domain.lifecycle.job_command import JobCommand, has_happened
 from app.domain.units.errors import CommandRefused, Forbidden
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.gang.stop_job import command_stop, resume
+from app.orchestration.gang.command_job import CONTROLLERS, carry_out
 
 JOBS_MAX = 500
 """Jobs of one request: fewer than a client's patience of twenty seconds allows."""
@@ -27,7 +27,6 @@ _JOBS_OF_TRANSACTION = 50
 # A controller holds a job for some milliseconds; what is locked for longer is told as busy.
 _ROUNDS_FOR_BUSY = 5
 _SECONDS_BETWEEN_ROUNDS = 0.3
-CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 
 
 class CommandOutcome(StrEnum):
@@ -131,16 +130,13 @@ def _order(
     ):
         return CommandedJob(CommandOutcome.UNCHANGED, job.state, job.end_message)
     person = aggregate.actor.name
+    message = {
+        JobCommand.RESUME: "Resumed: the job is back in the queue.",
+        JobCommand.PAUSE: f"Paused by {person}.",
+        JobCommand.CANCEL: f"Cancelled by {person}{', at once' if at_once else ''}.",
+    }[command]
     try:
-        if command is JobCommand.RESUME:
-            message = "Resumed: the job is back in the queue."
-            resume(aggregate, None)
-        elif command is JobCommand.PAUSE:
-            message = f"Paused by {person}."
-            command_stop(aggregate, command, message, limits)
-        else:
-            message = f"Cancelled by {person}{', at once' if at_once else ''}."
-            command_stop(aggregate, command, message, limits, at_once=at_once)
+        carry_out(aggregate, principal, command, message, limits, at_once=at_once)
     except CommandRefused as refused:
         return CommandedJob(CommandOutcome.REFUSED, job.state, refused.message)
     return CommandedJob(CommandOutcome.DONE, job.state, message)

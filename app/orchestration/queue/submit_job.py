@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
+from app.domain.access.principal import Principal
 from app.domain.lifecycle.events import Actor
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
@@ -52,21 +53,20 @@ async def accept(
     store: SubmissionStore,
     entropy: Entropy,
     now: datetime,
-    project_id: UUID,
+    principal: Principal,
     resolved: ResolvedSpec,
-    actor: Actor,
     idempotency_key: str | None = None,
-    owner_key_id: UUID | None = None,
 ) -> Submitted:
     """Store a new job, or find the one that the key has made. The caller rings the controllers.
 
-    owner_key_id: the API key that submits it. Raises SpecError (the deadline has passed) and
-    CommandRefused (name taken, idempotency key used for another spec).
+    Raises SpecError (the deadline has passed) and CommandRefused (name taken, idempotency key used
+    for another spec).
     """
+    project_id, actor = principal.project_id, principal.actor
     spec, submission = resolved.spec, None
     for _ in range(_NAMES_TRIED_MAX):
         submission = build_submission(
-            resolved, project_id, actor, now, entropy, idempotency_key, submission, owner_key_id
+            resolved, project_id, actor, now, entropy, idempotency_key, submission, principal
         )
         if await store.submit(submission):
             return _created(submission)
@@ -118,10 +118,11 @@ def build_submission(
     entropy: Entropy,
     idempotency_key: str | None,
     earlier: Submission | None = None,
-    owner_key_id: UUID | None = None,
+    principal: Principal | None = None,
 ) -> Submission:
     """Every stored value of a new job. `earlier`: the same submission under a name that was taken.
 
+    principal: who owns the job and is named in the audit; None for nobody, as in a simulation.
     Raises SpecError when the deadline is not ahead of `now`.
     """
     spec = resolved.spec
@@ -133,6 +134,7 @@ def build_submission(
     if spec.max_wait_seconds is not None:
         max_wait_at = now + timedelta(seconds=spec.max_wait_seconds)
     on_demand = spec.effective_market() == "on_demand"
+    origin = None if principal is None else principal.origin
     return Submission(
         job_id=entropy.new_id(),
         budget_id=entropy.new_id(),
@@ -156,8 +158,11 @@ def build_submission(
         idempotency_digest=None if idempotency_key is None else _digest_of(resolved, digest),
         actor=str(actor),
         message=_message(spec),
-        owner_key_id=owner_key_id,
         spec_sources=resolved.sources_json(),
+        owner_key_id=None if principal is None else principal.key_id,
+        audit_id=None if principal is None else entropy.new_id(),
+        address=None if origin is None else origin.address,
+        request_id=None if origin is None else origin.request_id,
     )
 
 

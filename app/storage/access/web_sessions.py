@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
-from sqlalchemy import Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, delete, insert, select, update
 
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Origin, Principal
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import AuditEntry, Subject, entry_of
 from app.storage.access.known_keys import PRINCIPALS, is_good, principal_of
+from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
 
 _REMOVED_MAX: Final = 100
@@ -26,9 +30,17 @@ class WebSessions:
         self._engine = engine
 
     def begin(
-        self, id_hash: str, key_hash: str, now: datetime, expires_at: datetime
+        self,
+        id_hash: str,
+        key_hash: str,
+        now: datetime,
+        expires_at: datetime,
+        origin: Origin,
+        audit_id: UUID,
     ) -> Principal | None:
         """Keep a session of the key with this SHA-256; None, and nothing kept, where none is good.
+
+        audit_id: of the row that says who signed in, from where.
 
         Every new row removes up to a hundred old ones, so that the table stays small without
         anybody who looks after it.
@@ -58,6 +70,11 @@ class WebSessions:
                     id_hash=id_hash, key_id=owner.key_id, created_at=now, expires_at=expires_at
                 )
             )
+            begun = AuditAction.SESSION_BEGIN, _subject(owner, id_hash)
+            facts = {"created_at": now, "expires_at": expires_at, "ended_at": None}
+            _record(
+                connection, entry_of(audit_id, now, owner.from_origin(origin), *begun, after=facts)
+            )
         return owner
 
     def owner(self, id_hash: str, now: datetime) -> Principal | None:
@@ -72,12 +89,39 @@ class WebSessions:
             row = connection.execute(statement).one_or_none()
         return None if row is None else principal_of(row)
 
-    def end(self, id_hash: str, now: datetime) -> None:
-        """End it; one that is unknown or has ended is no error."""
+    def end(self, id_hash: str, now: datetime, origin: Origin, audit_id: UUID) -> None:
+        """End it; one that is unknown or has ended is no error.
+
+        audit_id: of the row that says who signed out, from where.
+        """
         statement = (
             update(_SESSIONS)
             .where(_SESSIONS.c.id_hash == id_hash, _SESSIONS.c.ended_at.is_(None))
             .values(ended_at=now)
+            .returning(_SESSIONS.c.key_id, _SESSIONS.c.created_at, _SESSIONS.c.expires_at)
         )
         with self._engine.begin() as connection:
-            connection.execute(statement)
+            ended = connection.execute(statement).one_or_none()
+            if ended is None:
+                return
+            of_key = PRINCIPALS.where(_KEYS.c.id == ended.key_id)
+            owner = principal_of(connection.execute(of_key).one()).from_origin(origin)
+            before = {
+                "created_at": ended.created_at, "expires_at": ended.expires_at, "ended_at": None,
+            }  # fmt: skip
+            _record(
+                connection,
+                entry_of(
+                    audit_id, now, owner, AuditAction.SESSION_END, _subject(owner, id_hash),
+                    before, {**before, "ended_at": now},
+                ),
+            )  # fmt: skip
+
+
+def _subject(owner: Principal, id_hash: str) -> Subject:
+    # A part of the digest tells sessions apart.
+    return Subject(SubjectKind.SESSION, id_hash[:16], owner.key_name, owner.project_id)
+
+
+def _record(connection: Connection, entry: AuditEntry) -> None:
+    connection.exec_driver_sql(INSERT_ENTRY, entry_parameters(entry))

@@ -20,7 +20,8 @@ class Submission:
     spec_json: the normal form of the spec, JSON text. budget_microusd: None means no cap.
     owner_key_id: the key that submits it; None for none, as in a simulation.
     idempotency_digest: of the spec as asked, before its project gave it anything and before a name
-    was made; None without a key. spec_sources: as `Job`.
+    was made; None without a key. spec_sources: as `Job`. audit_id: of the row that says who
+    submitted it, from where; None for none, as in a simulation.
     """
 
     job_id: UUID
@@ -47,6 +48,9 @@ class Submission:
     message: str
     owner_key_id: UUID | None = None
     spec_sources: SpecSourcesDocument | None = None
+    audit_id: UUID | None = None
+    address: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True)

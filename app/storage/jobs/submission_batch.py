@@ -15,6 +15,7 @@ from psycopg import AsyncConnection, DataError, IntegrityError
 from psycopg.errors import DeadlockDetected
 from psycopg_pool import AsyncConnectionPool
 
+from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
 from app.storage.jobs.job_submission import Submission
 
 Pool = AsyncConnectionPool[AsyncConnection[tuple[Any, ...]]]
@@ -26,7 +27,7 @@ STATEMENTS_MAX: Final = 2
 """Statements at a time: one that waits for a lock does not hold up the rest."""
 
 # Budgets and events come from what was inserted: of a submission whose name or key is taken,
-# nothing at all is stored. Foreign keys are checked at the end of the statement.
+# nothing at all is stored, nor in the audit. Foreign keys are checked at the end of the statement.
 SUBMIT_JOBS: Final = """
 WITH given AS (
     SELECT * FROM json_to_recordset(%(submissions)s::json) AS given (
@@ -35,7 +36,8 @@ WITH given AS (
         submitted_at timestamptz, queue_rank_at timestamptz, deadline_at timestamptz,
         max_wait_at timestamptz, max_duration_seconds int, timer_at timestamptz,
         total_steps bigint, budget_microusd bigint, idempotency_key text, idempotency_digest text,
-        actor text, message text, owner_key_id uuid, spec_sources jsonb
+        actor text, message text, owner_key_id uuid, spec_sources jsonb,
+        audit_id uuid, address text, request_id text
     )
 ), job AS (
     INSERT INTO jobs (
@@ -64,14 +66,29 @@ WITH given AS (
     SELECT job_id, 1, submitted_at, actor, 'submitted', 'job', job_id, 'queued', message,
         '{}'::jsonb
     FROM stored
+), audit AS (
+    INSERT INTO audit_entries (
+        id, at, project_id, key_id, address, request_id,
+        action, subject_kind, subject_id, subject_name, digest_after, outcome
+    )
+    SELECT audit_id, submitted_at, project_id, owner_key_id, address, request_id,
+        %(action)s::text, %(kind)s::text, job_id::text, name, spec_digest, %(outcome)s::text
+    FROM stored WHERE audit_id IS NOT NULL
 )
 SELECT id FROM job
 """
 
 
+_AUDITED: Final = {
+    "action": AuditAction.JOB_SUBMIT.value,
+    "kind": SubjectKind.JOB.value,
+    "outcome": AuditOutcome.DONE.value,
+}
+
+
 def submissions_parameter(submissions: Sequence[Submission]) -> dict[str, str]:
-    """The parameter of SUBMIT_JOBS; it returns the ids of those that were stored."""
-    return {"submissions": orjson.dumps(submissions).decode()}
+    """The parameters of SUBMIT_JOBS; it returns the ids of those that were stored."""
+    return {"submissions": orjson.dumps(submissions).decode(), **_AUDITED}
 
 
 class SubmissionBatch:

@@ -1,6 +1,6 @@
 """The figures of a whole deployment that its monitoring reads, in a few statements.
 
-Not here: how they are named for Prometheus (`app.api.serving.monitoring`).
+Not here: how they are named for Prometheus (`app.api.health.monitoring`).
 """
 
 from __future__ import annotations

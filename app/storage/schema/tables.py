@@ -7,6 +7,7 @@ statements (repositories, `hot_statements`).
 from __future__ import annotations
 
 from app.storage.schema.access_tables import api_keys, projects, sessions
+from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
 from app.storage.schema.instance_tables import (
     attempt_members,
     contacts,
@@ -43,6 +44,9 @@ __all__ = [
     "api_keys",
     "attempt_members",
     "attempts",
+    "audit_entries",
+    "audit_refusals",
+    "audit_seals",
     "budgets",
     "checkpoints",
     "contacts",

@@ -1,7 +1,7 @@
 """What the buttons on a job's page do: cancel, pause, resume.
 
-Each is one transaction under the job's lock. Not here: what a stop means for attempts and machines
-(`app.orchestration.gang.stop_job`), or the API's way to the same commands.
+Not here: who may, and what a command does (`app.orchestration.gang.command_job`), or the API's way
+to the same commands.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from uuid import UUID
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
 
-from app.domain.access.may import Resource, require, require_role
+from app.domain.access.may import require_role
 from app.domain.access.roles import Action
 from app.domain.billing.budget import enough_text
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import JobCommand
 from app.domain.spec.job_spec import parse_spec
-from app.domain.units.errors import InvalidValue, NotFound
+from app.domain.units.errors import InvalidValue
 from app.domain.units.money import parse_usd
-from app.orchestration.frame.aggregate import JobAggregate, open_job
-from app.orchestration.gang.stop_job import command_stop, resume
+from app.orchestration.gang.command_job import command_job
 from app.orchestration.placement.unmet_requirements import quoted_pools, unmet_requirements
 from app.web.job.resume_outlook import microusd_to_add
 from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, redirect
@@ -30,7 +29,6 @@ from app.web.session import Visitor
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-_CONTROLLERS = ("claim_jobs", "release_instances", "reconcile_instances")
 _MICROUSD_LEAST = 10_000
 
 Token = Annotated[str, Form(max_length=200)]
@@ -45,26 +43,15 @@ def cancel(
     at_once: Annotated[bool, Form()] = False,
 ) -> Response:
     """Stop the job for good; what runs saves first, unless `at_once`."""
-    limits = parts_of(request).runtime.limits
-    how = "at once" if at_once else "after saving"
-
-    def order(aggregate: JobAggregate) -> None:
-        message = f"Cancelled by {visitor.actor.name}, {how}."
-        command_stop(aggregate, JobCommand.CANCEL, message, limits, at_once=at_once)
-
-    return _command(request, visitor, job, form_token, order)
+    message = f"Cancelled by {visitor.actor.name}, {'at once' if at_once else 'after saving'}."
+    return _command(request, visitor, job, form_token, JobCommand.CANCEL, message, at_once=at_once)
 
 
 @router.post("/jobs/{job}/pause")
 def pause(request: Request, visitor: SignedIn, job: str, form_token: Token = "") -> Response:
     """Save, give the machines back and wait for `resume`."""
-    limits = parts_of(request).runtime.limits
-
-    def order(aggregate: JobAggregate) -> None:
-        message = f"Paused by {visitor.actor.name}."
-        command_stop(aggregate, JobCommand.PAUSE, message, limits)
-
-    return _command(request, visitor, job, form_token, order)
+    message = f"Paused by {visitor.actor.name}."
+    return _command(request, visitor, job, form_token, JobCommand.PAUSE, message)
 
 
 @router.post("/jobs/{job}/resume")
@@ -82,7 +69,9 @@ def resume_job(
     def check(job_id: UUID) -> None:
         _require_enough(parts, job_id, added or 0)
 
-    return _command(request, visitor, job, form_token, lambda one: resume(one, added), check)
+    return _command(
+        request, visitor, job, form_token, JobCommand.RESUME, "", added=added, check=check
+    )
 
 
 def _command(
@@ -90,7 +79,11 @@ def _command(
     visitor: Visitor,
     job: str,
     form_token: str,
-    order: Callable[[JobAggregate], None],
+    command: JobCommand,
+    message: str,
+    *,
+    at_once: bool = False,
+    added: int | None = None,
     check: Callable[[UUID], None] | None = None,
 ) -> Response:
     """Carry the order out and show the job. Raises CommandRefused, NotFound, FormExpired.
@@ -99,24 +92,15 @@ def _command(
     """
     check_form(request, visitor, form_token)
     parts = parts_of(request)
-    runtime = parts.runtime
     assert visitor.owner is not None
     require_role(visitor.owner, Action.COMMAND_JOB)
     job_id = parts.jobs.job_id(visitor.owner.project_id, job)
     if check is not None:
         check(job_id)
-    with runtime.begin() as uow:
-        found = uow.jobs.get(job_id)
-        if found is not None:
-            # Budgets come before jobs in the order of locks, and a resume may raise the cap.
-            uow.money.lock_budgets(found.project_id, found.budget_id)
-        with open_job(uow, runtime.entropy, job_id, visitor.actor) as aggregate:
-            if aggregate is None:
-                raise NotFound("This job does not exist.")
-            require(visitor.owner, Action.COMMAND_JOB, Resource.of_job(aggregate.job))
-            order(aggregate)
-            name = aggregate.job.name
-        uow.notify_after_commit(*_CONTROLLERS)
+    name = command_job(
+        parts.runtime, visitor.owner, job_id, command, message,
+        at_once=at_once, add_budget_microusd=added,
+    )  # fmt: skip
     return redirect(f"/jobs/{name}")
 
 

@@ -55,6 +55,8 @@ DEPLOYMENT_READS: Final = {
     ("GET", "/metrics"),
     ("GET", "/api/v1/sweep"),
     ("GET", "/api/v1/projects"),
+    ("GET", "/api/v1/audit/refusals"),
+    ("GET", "/api/v1/audit/verify"),
 }
 DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/sweep"),
@@ -92,6 +94,7 @@ ACTION_OF: Final = {
     **dict.fromkeys(COMMANDS, Action.COMMAND_JOB),
     **dict.fromkeys(KEYS, Action.MANAGE_KEYS),
     **dict.fromkeys(RULES, Action.MANAGE_RULES),
+    ("GET", "/api/v1/audit"): Action.READ_AUDIT,
     **dict.fromkeys(DEPLOYMENT_READS, Action.READ_DEPLOYMENT),
     **dict.fromkeys(DEPLOYMENT_ORDERS, Action.OPERATE_DEPLOYMENT),
 }

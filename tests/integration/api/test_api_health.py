@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 from sqlalchemy import text
 
-from app.api.serving.health_routes import newest_revision
+from app.api.health.health_routes import newest_revision
 from app.storage.schema import money_tables, tables
 from app.storage.session import migrate
 from app.storage.session.engine import make_engine

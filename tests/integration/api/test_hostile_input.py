@@ -24,7 +24,7 @@ import httpx
 import pytest
 
 from app.adapters.object_stores.obstore_store import open_object_store
-from app.api.fleet.costs import _safe
+from app.domain.units.spreadsheet_text import safe_cell
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from tests.support.api.agent_api import SpeakingAgent, wait_until
@@ -352,9 +352,9 @@ def test_every_error_is_described_as_it_comes(api: PeopleApi):
 
 def test_a_spreadsheet_runs_no_cell():
     for cell in ("=1+1", "@x", "+5", "\t=1", "\r=1", "-2+3|x", "-x", "-"):
-        assert _safe(cell) == "'" + cell.replace("\t", " ").replace("\r", " ")
+        assert safe_cell(cell) == "'" + cell.replace("\t", " ").replace("\r", " ")
     for cell in ("-0.5", "-12", "team", "a-b", ""):
-        assert _safe(cell) == cell
+        assert safe_cell(cell) == cell
 
 
 # --- what others on the machine may see, and what waits for what --------------------------------

@@ -97,6 +97,9 @@ def test_who_has_lost_every_key_makes_one_on_the_host(world: World):
         if one["name"] == "recovered-2"
     ]
     assert row["created_by"] == "person:recovery on the host"
+    [listed, _] = json.loads(world.cli.ok("audit", "list", "--action", "key", "--json").out)
+    told = [listed[name] for name in ("action", "who", "address", "subject_name")]
+    assert told == ["key.recover", None, None, "recovered-2"]
 
 
 FILE = """

@@ -136,7 +136,12 @@ def test_the_database_makes_no_time_id_or_number_of_its_own(connection: Connecti
         "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
         f"WHERE {ours}"
     )
-    assert set(names(functions)) == {"refuse_ledger_change", "refuse_live_attempt_of_idle_job"}
+    assert set(names(functions)) == {
+        "refuse_ledger_change",
+        "refuse_live_attempt_of_idle_job",
+        "refuse_audit_change",
+        "refuse_audit_update",
+    }
     connection.execute(
         text("SELECT set_config('test.banned', :p, true)"), {"p": _BANNED_IN_THE_DATABASE}
     )

@@ -30,6 +30,7 @@ TABLE = {
     Action.COMMAND_JOB: {M, AD},
     Action.MANAGE_KEYS: {M, AD},
     Action.MANAGE_RULES: {M, AD},
+    Action.READ_AUDIT: {M, AU, AD},
     Action.READ_DEPLOYMENT: {AU, AD},
     Action.OPERATE_DEPLOYMENT: {AD},
     Action.OPEN_PROJECT: {AU, AD},

@@ -101,4 +101,6 @@ def test_a_command_of_a_group_that_is_nearly_named_is_named(tmp_path: Path):
         told = cli.fails(2, group, word).errors
         assert f"No such command '{word}'. Did you mean `lowtide {group} {meant}`?" in told
     told = cli.fails(2, "project", "x").errors
-    assert "No such command 'x'. The commands are list, create, archive, restore." in told
+    assert (
+        "No such command 'x'. The commands are list, create, archive, restore, show, apply." in told
+    )

@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 
 from app.adapters.disk_space import measure_folders
 from app.adapters.redis_ping import redis_problem
+from app.api.health.monitoring import RequestCounts, exposition
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import DeploymentReader
 from app.api.serving.json_answers import as_json
-from app.api.serving.monitoring import RequestCounts, exposition
 from app.api.serving.shapes import Shape
 from app.bootstrap import deployment_folders
 from app.storage.session.revision import newest_revision

@@ -1,0 +1,1 @@
+"""Routes for what people have done."""

@@ -1,0 +1,1 @@
+"""Whether this process can serve, and its figures for monitoring."""

@@ -1,0 +1,170 @@
+"""`lowtide audit`: what people have done, as a list, as a file, and whether it is as it was.
+
+Not here: how any of it is kept or compared.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli.client import wording
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.terminal import Column, Terminal
+
+audit = CommandList(cls=DefaultCommandGroup, help="What people did: list it, export it, verify it.")
+
+DIFFERS: Final = 1
+_PARTS_MAX: Final = 1_000_000
+_DIFFERENCES_MAX: Final = 100
+
+_Who = Annotated[str | None, typer.Option("--who", metavar="KEY", help="Only what this key did.")]
+_Action = Annotated[
+    str | None,
+    typer.Option("--action", metavar="ACTION", help="As job.cancel, or job; with commas."),
+]
+_Day = Annotated[
+    str | None, typer.Option("--day", metavar="DAY", help="Of this day in UTC: 2026-03-01.")
+]
+
+
+class ExportForm(StrEnum):
+    """In which form rows are exported."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+@audit.command("list")
+@api_command(
+    "lowtide audit",
+    "lowtide audit list --who ci --action job --day 2026-03-01",
+    "lowtide audit list --refused",
+)
+def list_audit(
+    invocation: Invocation,
+    who: _Who = None,
+    action: _Action = None,
+    day: _Day = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most this many.")
+    ] = 50,
+    refused: Annotated[
+        bool, typer.Option("--refused", help="Refused attempts, counted by minute, instead.")
+    ] = False,
+) -> None:
+    """List what people did, newest first (`lowtide audit` alone).
+
+    A maintainer's key lists its project, an auditor's or an admin's every project.
+    """
+    if refused:
+        query = {"day": day, "limit": min(limit, 1_000)}
+        counts = invocation.api.get("/audit/refusals", query)["items"]
+        empty = "No attempt was refused."
+        invocation.terminal.listing(_REFUSED_COLUMNS, counts, result="address", empty=empty)
+        return
+    query = {"who": who, "action": action, "day": day}
+    rows = invocation.api.pages("/audit", query, limit=limit)
+    invocation.terminal.listing(_COLUMNS, rows, result="id", empty="Nothing was done.")
+
+
+@audit.command("export")
+@api_command(
+    "lowtide audit export > audit.csv",
+    "lowtide audit export --format jsonl --day 2026-03-01 > day.jsonl",
+)
+def export(
+    invocation: Invocation,
+    form: Annotated[
+        ExportForm, typer.Option("--format", metavar="FORM", help="csv or jsonl.")
+    ] = ExportForm.CSV,
+    who: _Who = None,
+    action: _Action = None,
+    day: _Day = None,
+) -> None:
+    """Print every row, newest first, as CSV or JSON lines."""
+    query = {"who": who, "action": action, "day": day, "format": form.value}
+    for text in invocation.api.texts("/audit", query):
+        invocation.terminal.raw(text)
+
+
+@audit.command("verify")
+@api_command("lowtide audit verify")
+def verify(invocation: Invocation) -> None:
+    """Compare every row with its seal, and every seal with its copy outside the database.
+
+    Names the first rows that differ or are missing, and how many rows no seal has yet. Exit code 1
+    if anything differs. Needs an auditor's or an admin's key.
+    """
+    whole = _verified(invocation)
+    terminal = invocation.terminal
+    if terminal.as_json:
+        terminal.json(whole)
+    else:
+        _print_verification(terminal, whole)
+    if not whole["agrees"]:
+        raise typer.Exit(DIFFERS)
+
+
+def _verified(invocation: Invocation) -> dict[str, Any]:
+    """All parts as one."""
+    differences: list[dict[str, Any]] = []
+    seals = rows = after = 0
+    is_cut = False
+    for _ in range(_PARTS_MAX):
+        part = invocation.api.get("/audit/verify", {"after": after})
+        seals, rows = seals + part["seals"], rows + part["rows"]
+        differences += part["differences"]
+        is_cut = is_cut or part["is_cut"]
+        if part["next"] is None or len(differences) >= _DIFFERENCES_MAX:
+            break
+        after = part["next"]
+    return {
+        **part,
+        "agrees": not differences,
+        "seals": seals,
+        "rows": rows,
+        "differences": differences,
+        "is_cut": is_cut or part["next"] is not None,
+    }
+
+
+def _print_verification(terminal: Terminal, whole: dict[str, Any]) -> None:
+    compared = f"{wording.plural(whole['rows'], 'row')} in {wording.plural(whole['seals'], 'seal')}"
+    if whole["agrees"]:
+        verdict = terminal.paint("agrees", "green")
+        terminal.line(f"The audit {verdict}: {compared}, here and outside the database.")
+    else:
+        verdict = terminal.paint("DOES NOT AGREE", "red")
+        terminal.line(f"The audit {verdict}: {compared} compared.")
+        for one in whole["differences"]:
+            terminal.line(f"- {one['sentence']}")
+        if whole["is_cut"]:
+            terminal.line("- There are more differences than these.")
+    unsealed = whole["unsealed"]
+    if unsealed is not None and unsealed["rows"]:
+        since = wording.clock_time(unsealed["from_at"])
+        terminal.line(
+            f"Not sealed yet: {wording.plural(unsealed['rows'], 'row')}, the oldest of {since} UTC."
+        )
+
+
+_COLUMNS: Final = (
+    Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
+    Column("WHO", lambda row: row["who"] or "the host"),
+    Column("ACTION", lambda row: row["action"]),
+    Column("WHAT", lambda row: row["subject_name"]),
+    Column("PROJECT", lambda row: row["project"] or wording.NOTHING),
+    Column("FROM", lambda row: row["address"] or wording.NOTHING),
+    Column("NO.", lambda row: wording.NOTHING if row["number"] is None else row["number"], True),
+)
+_REFUSED_COLUMNS: Final = (
+    Column("MINUTE (UTC)", lambda row: wording.clock_time(row["minute_at"])),
+    Column("FROM", lambda row: row["address"]),
+    Column("KEY", lambda row: f"{row['key_prefix']}…" if row["key_prefix"] else wording.NOTHING),
+    Column("ATTEMPTS", lambda row: f"{row['attempts']:,}", True),
+    Column("ACTION", lambda row: row["action"]),
+)

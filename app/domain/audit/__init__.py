@@ -1,0 +1,1 @@
+"""What people have done: the row of an action, its digest, and the seals over rows."""

@@ -1,0 +1,73 @@
+"""What people do that is written down, and what they do it to. Stored: never reuse or rename one.
+
+Not here: who may do it (`app.domain.access.roles`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from app.domain.units.errors import InvalidValue
+
+
+class AuditAction(StrEnum):
+    """One kind of change, by the thing that is changed."""
+
+    JOB_SUBMIT = "job.submit"
+    JOB_CANCEL = "job.cancel"
+    JOB_PAUSE = "job.pause"
+    JOB_RESUME = "job.resume"
+    MACHINE_INTERRUPT = "machine.interrupt"
+    WORKDIR_UPLOAD = "workdir.upload"
+    KEY_CREATE = "key.create"
+    KEY_ROTATE = "key.rotate"
+    KEY_REVOKE = "key.revoke"
+    KEY_RECOVER = "key.recover"
+    PROJECT_CREATE = "project.create"
+    PROJECT_ARCHIVE = "project.archive"
+    PROJECT_RESTORE = "project.restore"
+    PROJECT_RULES = "project.rules"
+    SESSION_BEGIN = "session.begin"
+    SESSION_END = "session.end"
+    SWEEP_ASK = "sweep.ask"
+    SWEEP_CONFIRM = "sweep.confirm"
+    DEPLOYMENT_DESTROY = "deployment.destroy"
+
+
+class AuditOutcome(StrEnum):
+    """Whether the row is in the transaction of what it tells of."""
+
+    DONE = "done"
+    """It is: either both are there or neither is."""
+    BEGUN = "begun"
+    """What it tells of is outside the database, and began once the row was durable."""
+
+
+class SubjectKind(StrEnum):
+    """What an action is done to."""
+
+    JOB = "job"
+    MACHINE = "machine"
+    WORKDIR = "workdir"
+    KEY = "key"
+    PROJECT = "project"
+    SESSION = "session"
+    DEPLOYMENT = "deployment"
+
+
+def read_actions(written: str | None) -> tuple[AuditAction, ...]:
+    """Actions with commas between, or the things they are done to (`job`, `key`); none means all.
+
+    Raises InvalidValue.
+    """
+    found: set[AuditAction] = set()
+    for word in (part.strip().lower() for part in (written or "").split(",") if part.strip()):
+        meant = {one for one in AuditAction if word in (one, one.partition(".")[0])}
+        if not meant:
+            known = ", ".join(dict.fromkeys(one.partition(".")[0] for one in AuditAction))
+            raise InvalidValue(
+                f"action: {word[:40]!r} is no action; use {known}, or one such as job.cancel",
+                "action",
+            )
+        found |= meant
+    return tuple(sorted(found))

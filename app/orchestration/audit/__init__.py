@@ -1,0 +1,1 @@
+"""The audit: an action written in its own transaction, rows sealed, seals verified."""

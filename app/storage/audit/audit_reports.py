@@ -1,0 +1,175 @@
+"""What is read of the audit: a part of the list, counts of refusals, seals with their rows.
+
+Not here: writing (`audit_repository`), or who may read which (`app.api.audit`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Engine, Select, and_, func, select, tuple_
+
+from app.domain.audit.audit_action import AuditAction
+from app.domain.audit.audit_entry import ENTRY_FIELDS, AuditEntry
+from app.domain.audit.seal_check import StoredSeal
+from app.storage.schema import tables
+from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
+
+_ENTRIES: Final = audit_entries.c
+_ENTRY_COLUMNS: Final = tuple(_ENTRIES[name] for name in ENTRY_FIELDS)
+_SEALS: Final = audit_seals.c
+_REFUSALS: Final = audit_refusals.c
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """What is listed. project_id: None is every project, and what belongs to none.
+
+    who: the name of a key. before: the `at` and `id` that the part before ended on.
+    """
+
+    project_id: UUID | None
+    limit: int
+    who: str | None = None
+    actions: tuple[AuditAction, ...] = ()
+    day: date | None = None
+    before: tuple[datetime, UUID] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    """A row for people. number: None until it is sealed. key, key_project, project: names."""
+
+    entry: AuditEntry
+    number: int | None
+    key: str | None
+    key_project: str | None
+    project: str | None
+
+    @property
+    def who(self) -> str | None:
+        """The key, as histories name it: `home/key` in a project that is not its own."""
+        if self.key is None or self.key_project == self.project or self.project is None:
+            return self.key
+        return f"{self.key_project}/{self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """Refused attempts of one minute. key_prefix: "" where none was sent."""
+
+    minute_at: datetime
+    address: str
+    key_prefix: str
+    action: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnsealedTail:
+    """Rows that no seal has yet. from_at, to_at: of the oldest and the newest; None for none."""
+
+    rows: int
+    from_at: datetime | None
+    to_at: datetime | None
+
+
+class AuditReports:
+    """Reads on an engine, each in a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def rows(self, wanted: AuditFilter) -> list[AuditRow]:
+        """The newest rows first, at most `limit`."""
+        with self._engine.connect() as connection:
+            found = connection.execute(_listed(wanted)).all()
+        width = len(ENTRY_FIELDS)
+        return [AuditRow(AuditEntry(*row[:width]), *row[width:]) for row in found]
+
+    def refusals(self, day: date | None, limit: int) -> list[RefusedRow]:
+        """Counts of refused attempts, the newest minutes first."""
+        statement = (
+            select(*audit_refusals.columns)
+            .order_by(_REFUSALS.minute_at.desc(), _REFUSALS.attempts.desc(), *_REFUSALS)
+            .limit(limit)
+        )
+        if day is not None:
+            statement = statement.where(_on_day(_REFUSALS.minute_at, day))
+        with self._engine.connect() as connection:
+            return [RefusedRow(*row) for row in connection.execute(statement)]
+
+    def seals(self, after: int, limit: int) -> list[StoredSeal]:
+        """Seals with higher numbers, in their order."""
+        statement = (
+            select(
+                _SEALS.number, _SEALS.sealed_at, _SEALS.previous, _SEALS.digest, _SEALS.first_row,
+                _SEALS.last_row,
+            )
+            .where(_SEALS.number > after)
+            .order_by(_SEALS.number)
+            .limit(limit)
+        )  # fmt: skip
+        with self._engine.connect() as connection:
+            return [StoredSeal(*row) for row in connection.execute(statement)]
+
+    def seal(self, number: int) -> StoredSeal | None:
+        """One seal."""
+        found = self.seals(number - 1, 1)
+        return found[0] if found and found[0].number == number else None
+
+    def numbered(self, first: int, last: int) -> dict[int, AuditEntry]:
+        """Rows by number, both ends included."""
+        statement = select(*_ENTRY_COLUMNS, _ENTRIES.number).where(
+            _ENTRIES.number.between(first, last)
+        )
+        with self._engine.connect() as connection:
+            found = connection.execute(statement).all()
+        return {row[-1]: AuditEntry(*row[:-1]) for row in found}
+
+    def numbers_beyond(self, last: int, limit: int) -> list[int]:
+        """Numbers above, the lowest first."""
+        statement = select(_ENTRIES.number).where(_ENTRIES.number > last)
+        with self._engine.connect() as connection:
+            found = connection.execute(statement.order_by(_ENTRIES.number).limit(limit))
+            return [row[0] for row in found]
+
+    def unsealed(self) -> UnsealedTail:
+        """The rows that no seal has yet."""
+        statement = select(func.count(), func.min(_ENTRIES.at), func.max(_ENTRIES.at)).where(
+            _ENTRIES.number.is_(None)
+        )
+        with self._engine.connect() as connection:
+            return UnsealedTail(*connection.execute(statement).one())
+
+
+def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
+    keys, projects = tables.api_keys, tables.projects
+    homes = projects.alias()
+    statement = (
+        select(*_ENTRY_COLUMNS, _ENTRIES.number, keys.c.name, homes.c.name, projects.c.name)
+        .outerjoin(keys, keys.c.id == _ENTRIES.key_id)
+        .outerjoin(homes, homes.c.id == keys.c.project_id)
+        .outerjoin(projects, projects.c.id == _ENTRIES.project_id)
+        .order_by(_ENTRIES.at.desc(), _ENTRIES.id.desc())
+        .limit(wanted.limit)
+    )
+    if wanted.project_id is not None:
+        statement = statement.where(_ENTRIES.project_id == wanted.project_id)
+    if wanted.who is not None:
+        statement = statement.where(keys.c.name == wanted.who)
+    if wanted.actions:
+        statement = statement.where(_ENTRIES.action.in_(wanted.actions))
+    if wanted.day is not None:
+        statement = statement.where(_on_day(_ENTRIES.at, wanted.day))
+    if wanted.before is not None:
+        statement = statement.where(tuple_(_ENTRIES.at, _ENTRIES.id) < tuple_(*wanted.before))
+    return statement
+
+
+def _on_day(at: ColumnElement[datetime], day: date) -> ColumnElement[bool]:
+    begins = datetime.combine(day, time(), UTC)
+    return and_(at >= begins, at < begins + timedelta(days=1))

@@ -1,0 +1,353 @@
+"""Every route and form that changes something leaves one row, in the transaction of the change.
+
+The routes are read from the app itself, so that a new one fails here until it has a row. Not here:
+what is read of rows (`test_audit_lists`), or seals (`test_audit_seals`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import itertools
+import tarfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from app.domain.access.roles import Role
+from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
+from app.domain.audit.audit_entry import digest_of_values
+from app.domain.deployment.credentials import digest
+from app.orchestration.agents.read_workdir import workdir_key
+from app.storage.schema import tables
+from app.storage.schema.tables import audit_entries
+from tests.integration.access.test_roles_of_routes import forms, routes
+from tests.support.api.people_api import SPEC, PeopleApi, bearer, browser_of, hidden_field, make_key
+from tests.support.servers.table_rows import add_row, execute, fetch, rows_of
+
+A: Final = AuditAction
+AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
+    ("POST", "/api/v1/jobs"): A.JOB_SUBMIT,
+    ("POST", "/api/v1/jobs/check"): None,
+    ("POST", "/api/v1/estimates"): None,
+    ("PUT", "/api/v1/workdirs/{digest}"): A.WORKDIR_UPLOAD,
+    ("POST", "/api/v1/jobs/{job}/cancel"): A.JOB_CANCEL,
+    ("POST", "/api/v1/jobs/{job}/pause"): A.JOB_PAUSE,
+    ("POST", "/api/v1/jobs/{job}/resume"): A.JOB_RESUME,
+    ("POST", "/api/v1/jobs/batch"): A.JOB_CANCEL,
+    ("POST", "/api/v1/instances/{instance_id}/interrupt"): A.MACHINE_INTERRUPT,
+    ("POST", "/api/v1/keys"): A.KEY_CREATE,
+    ("POST", "/api/v1/keys/{key}/rotate"): A.KEY_ROTATE,
+    ("POST", "/api/v1/keys/{key}/revoke"): A.KEY_REVOKE,
+    ("POST", "/api/v1/projects"): A.PROJECT_CREATE,
+    ("POST", "/api/v1/projects/{project}/archive"): A.PROJECT_ARCHIVE,
+    ("POST", "/api/v1/projects/{project}/restore"): A.PROJECT_RESTORE,
+    ("PUT", "/api/v1/projects/{project}/rules"): A.PROJECT_RULES,
+    ("POST", "/api/v1/projects/apply"): A.PROJECT_RULES,
+    ("POST", "/api/v1/sweep"): A.SWEEP_ASK,
+    ("POST", "/api/v1/destroy"): A.DEPLOYMENT_DESTROY,
+    ("POST", "/jobs/{job}/cancel"): A.JOB_CANCEL,
+    ("POST", "/jobs/{job}/pause"): A.JOB_PAUSE,
+    ("POST", "/jobs/{job}/resume"): A.JOB_RESUME,
+    ("POST", "/jobs/-/question"): None,
+    ("POST", "/jobs/-/command"): A.JOB_CANCEL,
+    ("POST", "/jobs/{job}/clone"): A.JOB_SUBMIT,
+    ("POST", "/jobs/{job}/run-again"): A.JOB_SUBMIT,
+    ("POST", "/sign-in"): A.SESSION_BEGIN,
+    ("POST", "/sign-out"): A.SESSION_END,
+}
+CHANGING: Final = sorted(route for route, action in AUDITED.items() if action is not None)
+_READS: Final = {"GET", "HEAD"}
+_numbers = itertools.count(1)
+
+Send = Callable[[], httpx.Response]
+
+
+@dataclass
+class PaperLocalCloud:
+    """Interrupts on paper."""
+
+    interrupted: list[str]
+
+    def interrupt_as_usual(self, provider_instance_id: str) -> datetime:
+        return self.interrupt(provider_instance_id, None)
+
+    def interrupt(self, provider_instance_id: str, notice_seconds: float | None) -> datetime:
+        self.interrupted.append(provider_instance_id)
+        return datetime.now(UTC) + timedelta(seconds=notice_seconds or 0)
+
+    def invoice(self, until: datetime | None = None) -> dict[str, dict[str, int]]:
+        return {}
+
+
+class Scene:
+    """What each route needs is made first; then `send` is the one request that is looked at."""
+
+    def __init__(self, api: PeopleApi, key: str, cloud: PaperLocalCloud) -> None:
+        self.api, self.key, self.cloud = api, key, cloud
+        self.stack = ExitStack()
+        self.number = next(_numbers)
+        self.name = f"scene-{self.number}"
+
+    def send(self, method: str, path: str) -> Send:
+        """The request; what it needs is there when this returns."""
+        if path.startswith("/api/v1/"):
+            return self._rest(method, path)
+        return self._form(path)
+
+    def _rest(self, method: str, path: str) -> Send:
+        sent: dict[str, Any] = {"json": {}}
+        filled = path.replace("{job}", self.name)
+        if "{job}" in path or path.endswith("/batch"):
+            self.submit()
+        if path.endswith("/resume"):
+            self.post(f"/api/v1/jobs/{self.name}/pause")
+        if "{key}" in path or "{project}" in path or path.endswith("/apply"):
+            self.post("/api/v1/keys", name=self.name)
+            self.post("/api/v1/projects", name=self.name)
+            filled = filled.replace("{key}", self.name).replace("{project}", self.name)
+        if path.endswith("/restore"):
+            self.post(f"/api/v1/projects/{self.name}/archive")
+        if "{digest}" in path:
+            body = packed(self.name)
+            filled = filled.replace("{digest}", f"sha256:{hashlib.sha256(body).hexdigest()}")
+            sent = {"content": body}
+        if "{instance_id}" in path:
+            filled = filled.replace("{instance_id}", self.machine())
+        bodies: dict[str, dict[str, Any]] = {
+            "/api/v1/jobs": {**SPEC, "name": self.name},
+            "/api/v1/jobs/batch": {"action": "cancel", "ids": [self.name]},
+            "/api/v1/keys": {"name": self.name},
+            "/api/v1/projects": {"name": self.name},
+            "/api/v1/projects/{project}/rules": {"rules": {"ceilings": {"nodes": 2}}},
+            "/api/v1/projects/apply": {
+                "projects": {self.name: {"rules": {"ceilings": {"nodes": 2}}}}
+            },
+            "/api/v1/destroy": {"deployment_id": self.deployment_id()},
+        }
+        sent = {"json": bodies[path]} if path in bodies else sent
+        headers = bearer(self.key)
+        return lambda: httpx.request(
+            method, f"{self.api.url}{filled}", headers=headers, timeout=30, **sent
+        )
+
+    def _form(self, path: str) -> Send:
+        if path == "/sign-in":
+            browser = self.stack.enter_context(httpx.Client(base_url=self.api.url, timeout=30))
+            page = browser.get("/sign-in").text
+            form = {"key": self.key, "form_token": hidden_field(page, "form_token")}
+            return lambda: browser.post("/sign-in", data=form)
+        job = str(self.submit()["id"])
+        browser = self.stack.enter_context(browser_of(self.api, self.key))
+        if path.endswith("/resume"):
+            self.post(f"/api/v1/jobs/{self.name}/pause")
+        form = {
+            "form_token": hidden_field(browser.get("/jobs").text, "form_token"),
+            "once": f"once-{self.number}",
+            "action": "submit" if path.endswith("/clone") else "cancel",
+            "job": job,
+            "spec": f"{{name: {self.name}-copy, trainer: {{model: mlp, data: digits, steps: 9}}}}",
+        }
+        return lambda: browser.post(path.replace("{job}", self.name), data=form)
+
+    def submit(self) -> dict[str, Any]:
+        """A job of this scene's name, which the key owns."""
+        return self.post("/api/v1/jobs", **SPEC, name=self.name)
+
+    def post(self, path: str, **body: Any) -> dict[str, Any]:
+        """One more change, before the one that is looked at."""
+        answer = self.api.client.post(path, json=body, headers=bearer(self.key))
+        assert answer.is_success, answer.text
+        document: dict[str, Any] = answer.json()
+        return document
+
+    def machine(self) -> str:
+        """A machine of the local cloud."""
+        job, machine, now = self.submit(), uuid4(), datetime.now(UTC)
+        add_row(
+            self.api.engine, tables.instances, id=machine, job_id=UUID(job["id"]),
+            provider="local", provider_instance_id=f"i-{self.number}", market="spot",
+            state="requested", origin="launched", requested_at=now, updated_at=now,
+            billing_speed=1, suspect=False, terminate_calls=0,
+        )  # fmt: skip
+        return str(machine)
+
+    def deployment_id(self) -> str:
+        """As `GET /sweep` has it."""
+        return str(fetch(self.api.engine, "SELECT deployment_id FROM deployment")[0][0])
+
+
+def packed(content: str) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w:gz") as archive:
+        member = tarfile.TarInfo("train.py")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content.encode()))
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def admin(api: PeopleApi) -> str:
+    return make_key(api.engine, api.project_id, "root", Role.ADMIN)
+
+
+@pytest.fixture(scope="module")
+def cloud(api: PeopleApi) -> PaperLocalCloud:
+    found = PaperLocalCloud([])
+    api.app.state.parts = replace(api.parts, local_cloud=found)
+    return found
+
+
+@pytest.fixture
+def scene(api: PeopleApi, admin: str, cloud: PaperLocalCloud) -> Iterator[Scene]:
+    made = Scene(api, admin, cloud)
+    with made.stack:
+        yield made
+
+
+def entries(api: PeopleApi) -> dict[UUID, Any]:
+    return {row.id: row for row in rows_of(api.engine, audit_entries)}
+
+
+def test_every_route_and_form_that_may_change_something_is_listed():
+    found = {route for route in routes() if route[0] not in _READS}
+    pages = {("POST", path) for path in (*forms(), "/sign-in", "/sign-out")}
+    assert found | pages == set(AUDITED)
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGING)
+def test_a_change_leaves_one_row(scene: Scene, method: str, path: str):
+    send, before = scene.send(method, path), entries(scene.api)
+    answer = send()
+    assert answer.status_code < 400, answer.text
+    [row] = [row for row_id, row in entries(scene.api).items() if row_id not in before]
+    assert row.action is AUDITED[method, path]
+    [key] = rows_of(scene.api.engine, tables.api_keys, key_hash=digest(scene.key))
+    assert (row.key_id, row.address) == (key.id, "127.0.0.1")
+    assert row.request_id == answer.headers["x-request-id"]
+    assert row.number is None
+    outside = row.action in (A.MACHINE_INTERRUPT, A.WORKDIR_UPLOAD)
+    assert row.outcome is (AuditOutcome.BEGUN if outside else AuditOutcome.DONE)
+    of_deployment = row.subject_kind is SubjectKind.DEPLOYMENT
+    assert (row.project_id is None) is of_deployment
+    assert row.digest_after is not None
+    assert row.digest_after != row.digest_before
+
+
+@pytest.mark.parametrize("path", [path for (_, path), action in AUDITED.items() if action is None])
+def test_a_question_leaves_none(scene: Scene, path: str):
+    scene.submit()
+    before = entries(scene.api)
+    if path.startswith("/api/"):
+        answer = httpx.post(
+            f"{scene.api.url}{path}", json=SPEC, headers=bearer(scene.key), timeout=60
+        )
+    else:
+        with browser_of(scene.api, scene.key) as browser:
+            before = entries(scene.api)
+            token = hidden_field(browser.get("/jobs").text, "form_token")
+            form = {"form_token": token, "action": "cancel", "everything": "true"}
+            answer = browser.post(path, data=form)
+    assert answer.status_code == 200, answer.text
+    assert entries(scene.api).keys() == before.keys()
+
+
+# What is written at any time, whoever asks for what.
+_ALSO_WRITTEN = {("deployment", "listening_at"), ("api_keys", "last_used_at")}
+
+
+def contents(api: PeopleApi) -> dict[str, str]:
+    """A digest of every table."""
+    found = {}
+    with api.engine.connect() as connection:
+        for table in tables.metadata.tables.values():
+            columns = ", ".join(
+                f'"{column.name}"'
+                for column in table.columns
+                if (table.name, column.name) not in _ALSO_WRITTEN
+            )
+            rows = f"SELECT {columns} FROM {table.name}"
+            found[table.name] = connection.execute(
+                text(f"SELECT md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM ({rows}) AS t")
+            ).scalar_one()
+    return found
+
+
+@pytest.fixture
+def no_room(api: PeopleApi) -> Iterator[Callable[[], None]]:
+    """Once called, no audit row can be written, until the test ends."""
+    execute(
+        api.engine,
+        "CREATE FUNCTION refuse_row() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'no room for an audit row'; END $$",
+    )
+    yield lambda: execute(
+        api.engine,
+        "CREATE TRIGGER no_room BEFORE INSERT ON audit_entries "
+        "FOR EACH STATEMENT WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION refuse_row()",
+    )
+    execute(api.engine, "DROP FUNCTION refuse_row() CASCADE")
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGING)
+def test_without_its_row_nothing_changes(
+    scene: Scene, no_room: Callable[[], None], method: str, path: str
+):
+    send = scene.send(method, path)
+    before, interrupted = contents(scene.api), list(scene.cloud.interrupted)
+    no_room()
+    assert send().status_code == 500
+    assert contents(scene.api) == before
+    assert scene.cloud.interrupted == interrupted
+    archive = hashlib.sha256(packed(scene.name)).hexdigest()
+    store = scene.api.parts.runtime.object_store
+    assert workdir_key(scene.api.project_id, archive) not in store.list_keys("")
+
+
+def test_what_changes_nothing_leaves_no_row(scene: Scene):
+    scene.post("/api/v1/keys", name=scene.name)
+    for path in (f"/api/v1/keys/{scene.name}/revoke", "/api/v1/projects/admin/restore"):
+        scene.post(path)
+        before = entries(scene.api)
+        scene.post(path)
+        assert entries(scene.api).keys() == before.keys()
+    scene.submit()
+    before = entries(scene.api)
+    sent = {**SPEC, "name": scene.name}
+    assert scene.api.submit(sent, **bearer(scene.key)).status_code == 409
+    refused = httpx.post(
+        f"{scene.api.url}/api/v1/jobs/{scene.name}/resume", headers=bearer(scene.key), timeout=30
+    )
+    assert refused.status_code == 409
+    assert entries(scene.api).keys() == before.keys()
+
+
+def test_digests_are_of_what_was_submitted(scene: Scene):
+    job = scene.submit()
+    [row] = [row for row in entries(scene.api).values() if row.subject_id == str(job["id"])]
+    [stored] = rows_of(scene.api.engine, tables.jobs, id=UUID(job["id"]))
+    assert row.digest_before is None
+    assert row.digest_after == stored.spec_digest
+    assert row.subject_name == scene.name
+    values = {"b": datetime(2026, 1, 1, tzinfo=UTC), "a": None}
+    canonical = b'{"a":null,"b":"2026-01-01T00:00:00Z"}'
+    assert digest_of_values(values) == hashlib.sha256(canonical).hexdigest()
+
+
+def test_many_jobs_have_a_row_each(scene: Scene):
+    names = [f"{scene.name}-{letter}" for letter in "abc"]
+    for name in names:
+        scene.post("/api/v1/jobs", **SPEC, name=name)
+    before = entries(scene.api)
+    scene.post("/api/v1/jobs/batch", action="pause", ids=[*names, "not-there"])
+    rows = [row for row_id, row in entries(scene.api).items() if row_id not in before]
+    assert {row.subject_name for row in rows} == set(names)
+    assert {row.action for row in rows} == {A.JOB_PAUSE}
+    assert len({row.request_id for row in rows}) == 1
