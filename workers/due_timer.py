@@ -24,6 +24,9 @@ LOOK_GAP_SECONDS: Final = 0.25
 IDLE_PAUSE_SECONDS: Final = 1.0
 """A controller that was due and found nothing to do (a row was locked) is not asked sooner."""
 
+NOTED_EVERY_SECONDS: Final = 30.0
+"""That a controller was looked at is stored at most so often, for whoever watches the workers."""
+
 LOOK_SECONDS_MAX: Final = 10.0
 """Without a ring of beat for so long, the worker looks by itself."""
 
@@ -48,6 +51,7 @@ class DueTimer:
         self._changed = threading.Condition()
         self._due_at: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
+        self._noted_at: dict[str, float] = {}
         self._to_look_at: dict[str, None] = dict.fromkeys(controllers)
         self._next_look = self._last_look = read_seconds()
         self._closing = False
@@ -117,6 +121,8 @@ class DueTimer:
             first_line = str(error).split("\n", 1)[0]
             log.error("could not read what is due: %s: %s", type(error).__name__, first_line)
             waits = dict.fromkeys(names, IDLE_PAUSE_SECONDS)
+        else:
+            self._note(names)
         with self._changed:
             now = self._read_seconds()
             for name, seconds in waits.items():
@@ -124,6 +130,25 @@ class DueTimer:
                     self._due_at.pop(name, None)
                 else:
                     self._due_at[name] = max(now + seconds, self._not_before.get(name, now))
+
+    def _note(self, names: list[str]) -> None:
+        """Store that these were looked at: a worker that hangs or is gone stores nothing."""
+        now = self._read_seconds()
+        old = [
+            name
+            for name in sorted(names)
+            if now - self._noted_at.get(name, -NOTED_EVERY_SECONDS) >= NOTED_EVERY_SECONDS
+        ]
+        if not old:
+            return
+        self._noted_at.update(dict.fromkeys(old, now))
+        try:
+            with self._begin() as uow:
+                uow.operations.note_looks(old, uow.now)
+        except Exception as error:
+            # On a full disk, say, where reading goes on.
+            first_line = str(error).split("\n", 1)[0]
+            log.warning("could not store a look: %s: %s", type(error).__name__, first_line)
 
     def _read_waits(self, names: list[str]) -> dict[str, float | None]:
         """Seconds until each controller is due, by its rows; None where nothing waits."""

@@ -73,7 +73,7 @@ class AuditView:
 def audit(
     request: Request,
     visitor: SignedIn,
-    who: Annotated[str, Query(max_length=63)] = "",
+    who: Annotated[str, Query(max_length=127)] = "",
     action: Annotated[str, Query(max_length=63)] = "",
     project: Annotated[str, Query(max_length=63)] = "",
     day: Annotated[str, Query(max_length=10)] = "",

@@ -18,6 +18,7 @@ from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import Reader, RuleManager
 from app.api.serving.json_answers import as_json
+from app.api.submission.submission_checks import EVALUATORS
 from app.domain.access.principal import Principal
 from app.domain.projects.project_rules import ProjectRules
 from app.domain.projects.projects_file import ProjectEntry, parse_projects
@@ -65,7 +66,7 @@ async def put_rules(
     """
     parts = parts_of(request)
     inside = await parts.keys.in_project(caller, project)
-    parsed = parse_rules(body.rules)
+    parsed = await to_thread.run_sync(parse_rules, body.rules, limiter=EVALUATORS)
     changed = await to_thread.run_sync(_change, parts, inside, parsed, body.version)
     parts.keys.forget()
     return as_json(_answer(inside, changed))
@@ -84,7 +85,8 @@ async def apply(
     admin's key.
     """
     parts = parts_of(request)
-    entries = parse_projects(body.model_dump(exclude_unset=True))
+    document = body.model_dump(exclude_unset=True)
+    entries = await to_thread.run_sync(parse_projects, document, limiter=EVALUATORS)
     applied = await to_thread.run_sync(_apply, parts, caller, entries, dry_run)
     parts.keys.forget()
     return as_json({"dry_run": dry_run, "items": [asdict(one) for one in applied]})

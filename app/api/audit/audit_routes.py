@@ -58,7 +58,9 @@ _TEXT: Final = {"schema": {"type": "string"}}
 def audit(
     request: Request,
     caller: AuditReader,
-    who: Annotated[str | None, Query(max_length=63, description="Name of a key")] = None,
+    who: Annotated[
+        str | None, Query(max_length=127, description="Name of a key, or PROJECT/KEY")
+    ] = None,
     action: Annotated[
         str | None, Query(max_length=400, description="As job.cancel, or job; with commas")
     ] = None,

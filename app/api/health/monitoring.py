@@ -145,7 +145,7 @@ class _Gauges:
         )
         ages = GaugeMetricFamily(
             "lowtide_controller_age_seconds",
-            "Since when a controller has not run",
+            "Since when no worker has looked whether a controller has work",
             labels=["controller"],
         )
         for name in sorted(facts.controller_age_seconds):

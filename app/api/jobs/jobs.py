@@ -55,15 +55,13 @@ async def submit(request: Request) -> Response:
     insisted = read_accept_risk(request)
     spec = await read_spec(request)
     caller = await parts.keys.in_project_of(caller, spec)
-    submitted = await submit_spec(parts, caller, spec, key, insisted)
-    if submitted.created:
-        spec = (await parts.rules.resolve(caller, spec)).spec
+    submitted, stored = await submit_spec(parts, caller, spec, key, insisted)
     document = fields_of(
         JobAccepted,
         submitted,
         id=submitted.job_id,
         project=caller.project_name,
-        warnings=warnings_of(parts, spec),
+        warnings=warnings_of(parts, stored),
     )
     return as_json(
         document,
@@ -74,21 +72,22 @@ async def submit(request: Request) -> Response:
 
 async def submit_spec(
     parts: ApiParts, caller: Principal, spec: JobSpec, key: str | None, accept_risk: bool
-) -> Submitted:
+) -> tuple[Submitted, JobSpec]:
     """Check a spec, weigh its promise and store the job; `key` makes a repetition find it.
 
+    The spec that is returned is the one that was stored; of a repetition, the one that was asked.
     Raises SpecError and CommandRefused.
     """
-    submitted = await _submit(parts, caller, spec, key, accept_risk)
+    submitted, spec = await _submit(parts, caller, spec, key, accept_risk)
     if submitted.created:
         estimated = () if spec.estimate is None else ("keep_estimates",)
         parts.runtime.wakeups.notify(("claim_jobs", *estimated))
-    return submitted
+    return submitted, spec
 
 
 async def _submit(
     parts: ApiParts, caller: Principal, written: JobSpec, key: str | None, accept_risk: bool
-) -> Submitted:
+) -> tuple[Submitted, JobSpec]:
     runtime = parts.runtime
     try:
         resolved = await check_submission(parts, caller, written)
@@ -97,18 +96,19 @@ async def _submit(
         if spec.has_limit and not parts.accepted.has(promise):
             known = None if key is None else await parts.hot.known_job(caller.project_id, key)
             if known is not None:
-                return replay(known, spec_digest(written))
+                return replay(known, spec_digest(written)), written
             evaluate = partial(evaluate_promise, accept_risk=accept_risk)
             await to_thread.run_sync(evaluate, runtime, caller.project_id, spec, limiter=EVALUATORS)
             parts.accepted.add(promise)
         now = runtime.clock.now()
-        return await accept(parts.hot, runtime.entropy, now, caller, resolved, key)
+        stored = await accept(parts.hot, runtime.entropy, now, caller, resolved, key)
+        return stored, spec
     except SpecError:
         # What was fine at first (a time that lay ahead) must stay fine for a repetition.
         known = None if key is None else await parts.hot.known_job(caller.project_id, key)
         if known is None:
             raise
-        return replay(known, spec_digest(written))
+        return replay(known, spec_digest(written)), written
 
 
 @router.get("", response_model=None, responses={200: {"model": JobPage}})

@@ -34,8 +34,8 @@ class PageSpecForms:
         """Whether this deployment would take it now; stores nothing."""
 
         async def check() -> None:
-            await check_spec(self._parts, owner, spec, uploaded=True)
-            await self._require_possible(spec)
+            resolved = await check_spec(self._parts, owner, spec, uploaded=True)
+            await self._require_possible(resolved.spec)
 
         from_thread.run(check)
 
@@ -53,8 +53,10 @@ class PageSpecForms:
                 known.job_id, known.name, known.state, known.submitted_at, known.deadline_at, False
             )
         if not accept_risk:
-            await self._require_possible(spec)
-        return await submit_spec(self._parts, caller, spec, key, accept_risk)
+            resolved = await self._parts.rules.resolve(caller, spec)
+            await self._require_possible(resolved.spec)
+        submitted, _ = await submit_spec(self._parts, caller, spec, key, accept_risk)
+        return submitted
 
     async def _require_possible(self, spec: JobSpec) -> None:
         """A person is asked before a job waits for ever, as on the command line."""

@@ -20,8 +20,10 @@ from app.orchestration.frame.runtime import Runtime
 from app.storage.audit.audit_repository import RefusedAttempts
 
 WRITTEN_EVERY_SECONDS: Final = 5.0
-COUNTED_APART_MAX: Final = 1_000
-"""So many (address, key, action) of a few seconds; the rest is counted under one name."""
+COUNTED_APART_MAX: Final = 100
+"""So many (address, key, action) of a minute; the rest is counted under one name, for a part of
+the name is what a stranger sends.
+"""
 _OTHERS: Final = ("others", "", None, "others")
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,8 @@ class RefusalCounts:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._counts: dict[_Name, int] = {}
+        self._minute: datetime | None = None
+        self._apart: set[_Name] = set()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -42,8 +46,13 @@ class RefusalCounts:
         """One refused attempt, now. key_id: of a key that is known."""
         minute = self._runtime.clock.now().replace(second=0, microsecond=0)
         name: _Name = (minute, address, key_prefix, key_id, action)
-        if name not in self._counts and len(self._counts) >= COUNTED_APART_MAX:
-            name = (minute, *_OTHERS)
+        if minute != self._minute:
+            self._minute, self._apart = minute, set()
+        if name not in self._apart:
+            if len(self._apart) < COUNTED_APART_MAX:
+                self._apart.add(name)
+            else:
+                name = (minute, *_OTHERS)
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ class DeploymentPlaces:
             settings.checkpoint_roots,
             settings.checkpoint_buckets,
             settings.data_places,
-            (settings.object_store_uri, settings.checkpoint_uri),
+            (settings.object_store_uri, settings.checkpoint_uri, settings.audit_seals),
         )
 
     @property

@@ -117,9 +117,10 @@ def _verified(invocation: Invocation) -> dict[str, Any]:
     for _ in range(_PARTS_MAX):
         part = invocation.api.get("/audit/verify", {"after": after})
         seals, rows = seals + part["seals"], rows + part["rows"]
-        differences += part["differences"]
-        is_cut = is_cut or part["is_cut"]
-        if part["next"] is None or len(differences) >= _DIFFERENCES_MAX:
+        room = _DIFFERENCES_MAX - len(differences)
+        is_cut = is_cut or part["is_cut"] or len(part["differences"]) > room
+        differences += part["differences"][:room]
+        if part["next"] is None:
             break
         after = part["next"]
     return {

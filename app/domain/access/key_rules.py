@@ -22,6 +22,7 @@ USE_RECORDED_EVERY: Final = timedelta(minutes=1)
 """A key's last use is stored at most so often: a write per request would be most of its cost."""
 
 _KEY: Final = re.compile(r"lt_[A-Za-z0-9_-]{43}", re.ASCII)
+_BEGINNING: Final = re.compile(r"lt_[A-Za-z0-9_-]{0,4}", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 
 
@@ -31,10 +32,11 @@ def is_key(text: str) -> bool:
 
 
 def beginning_of(text: str) -> str:
-    """What is shown of a text that was sent as a key; "" where it does not begin like one, for it
-    may be a password.
+    """What is shown of a text that was sent as a key, as far as it could be one; "" where it does
+    not begin like one, for it may be a password.
     """
-    return text[:SHOWN_CHARACTERS] if text.startswith(KEY_PREFIX) else ""
+    found = _BEGINNING.match(text)
+    return found[0] if found else ""
 
 
 def require_name(name: str, noun: str) -> None:

@@ -85,7 +85,7 @@ def compare_seal(
         )
         yield from _compare_digest(stored, rows, deployment_id)
         return
-    if outside.digest != stored.digest:
+    if _told_by(outside) != _told_by(stored):
         yield AuditDifference(
             DifferenceKind.SEAL_CHANGED,
             f"Seal {number} is another one in the database than outside it: one was changed.",
@@ -94,6 +94,10 @@ def compare_seal(
     for row, sealed in enumerate(outside.rows, outside.first_row):
         if (found := _compare_row(number, row, sealed, rows.get(row))) is not None:
             yield found
+
+
+def _told_by(seal: Seal | StoredSeal) -> tuple[str, int, int, datetime]:
+    return seal.digest, seal.first_row, seal.last_row, seal.sealed_at
 
 
 def _compare_digest(

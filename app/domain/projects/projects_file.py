@@ -14,6 +14,7 @@ from app.domain.access.key_rules import require_name
 from app.domain.projects.project_rules import ProjectRules
 from app.domain.projects.read_rules import parse_rules
 from app.domain.projects.rules_document import RulesDocument
+from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of, nearest
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError, SpecProblem
 
@@ -59,7 +60,7 @@ def parse_projects(data: object) -> list[ProjectEntry]:
         raise SpecError(problems)
     entries = [_entry(name, written, problems) for name, written in projects.items()]
     if problems:
-        raise SpecError(problems)
+        raise SpecError(problems[:MAX_PROBLEMS])
     return entries
 
 
@@ -90,15 +91,14 @@ def _entry(name: object, written: object, problems: list[SpecProblem]) -> Projec
 def _unknown(
     data: Mapping[object, object], path: str, known: tuple[str, ...]
 ) -> Iterator[SpecProblem]:
-    for key in data:
-        if key not in known:
-            word = str(key)[:40]
-            yield SpecProblem(
-                f"{path}{word}",
-                f"{path}{word}: unknown field {word!r}{nearest(word, known)}; "
-                f"known: {', '.join(known)}",
-                ProblemKind.UNKNOWN_FIELD,
-            )
+    for key in [key for key in data if key not in known][:MAX_PROBLEMS]:
+        word = str(key)[:40]
+        yield SpecProblem(
+            f"{path}{word}",
+            f"{path}{word}: unknown field {word!r}{nearest(word, known)}; "
+            f"known: {', '.join(known)}",
+            ProblemKind.UNKNOWN_FIELD,
+        )
 
 
 def _below(path: str, problem: SpecProblem) -> SpecProblem:

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of
 from app.domain.units.errors import ProblemKind, SpecError, SpecProblem
 
@@ -41,7 +42,7 @@ def read_defaults(data: object) -> dict[str, object]:
     known = defaultable_fields()
     refused = [str(name)[:40] for name in data if name not in known]
     if refused:
-        raise SpecError([_unknown(name, known) for name in refused])
+        raise SpecError([_unknown(name, known) for name in refused[:MAX_PROBLEMS]])
     try:
         spec = parse_spec({**data, **STAND_IN})
     except SpecError as error:

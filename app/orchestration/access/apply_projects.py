@@ -47,12 +47,17 @@ def apply_projects(
     *,
     dry_run: bool,
 ) -> list[AppliedProject]:
-    """Apply the entries in their order; dry_run: only tell what would change.
+    """Apply the entries, and answer in their order; dry_run: only tell what would change.
 
     Raises NotFound for a project that the principal does not open, and Forbidden for what its role
     may not do; in a dry run, too.
     """
-    return [_applied(uow, entropy, principal, entry, dry_run) for entry in entries]
+    # Locked by name, so that two files with the same projects do not wait for each other.
+    applied = {
+        entry.name: _applied(uow, entropy, principal, entry, dry_run)
+        for entry in sorted(entries, key=lambda entry: entry.name)
+    }
+    return [applied[entry.name] for entry in entries]
 
 
 def _applied(

@@ -59,7 +59,13 @@ class SealAudit:
         try:
             store.put_new(key, work.content)
         except ObjectExists:
-            return read_seal(store.get(key))
+            try:
+                return read_seal(store.get(key))
+            except InvalidValue as error:
+                raise InvalidValue(
+                    f"{key} in LOWTIDE_AUDIT_SEALS is no seal of ours: {error.message}; nothing "
+                    "is sealed until that object is moved away"
+                ) from error
         return work
 
     def apply(self, uow: UnitOfWork, work: Seal, result: Seal) -> None:

@@ -28,7 +28,8 @@ _REFUSALS: Final = audit_refusals.c
 class AuditFilter:
     """What is listed. project_id: None is every project, and what belongs to none.
 
-    who: the name of a key. before: the `at` and `id` that the part before ended on.
+    who: the name of a key, or `home/key` as rows show it. before: the `at` and `id` that the part
+    before ended on.
     """
 
     project_id: UUID | None
@@ -160,7 +161,10 @@ def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
     if wanted.project_id is not None:
         statement = statement.where(_ENTRIES.project_id == wanted.project_id)
     if wanted.who is not None:
-        statement = statement.where(keys.c.name == wanted.who)
+        home, _, name = wanted.who.rpartition("/")
+        statement = statement.where(keys.c.name == name)
+        if home:
+            statement = statement.where(homes.c.name == home)
     if wanted.actions:
         statement = statement.where(_ENTRIES.action.in_(wanted.actions))
     if wanted.day is not None:

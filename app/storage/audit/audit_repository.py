@@ -7,6 +7,7 @@ row that cannot be written undoes what it tells of. Not here: what pages and pro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -112,14 +113,18 @@ class AuditRepository:
 
     def count_refusals(self, attempts: Sequence[RefusedAttempts]) -> None:
         """Add to the counts of their minutes."""
-        for one in sorted(attempts, key=lambda one: (one.minute_at, one.address, one.action)):
+        counts: Counter[tuple[datetime, str, str, str]] = Counter()
+        for one in attempts:
             prefix = one.key_prefix if one.key_id is None else self._prefix_of(one.key_id)
+            counts[one.minute_at, one.address, prefix, one.action] += one.attempts
+        # In one order everywhere, so that two processes do not wait for each other.
+        for (minute_at, address, prefix, action), number in sorted(counts.items()):
             statement = insert_new(audit_refusals).values(
-                minute_at=one.minute_at,
-                address=one.address,
+                minute_at=minute_at,
+                address=address,
                 key_prefix=prefix,
-                action=one.action,
-                attempts=one.attempts,
+                action=action,
+                attempts=number,
             )
             self._session.execute(
                 statement.on_conflict_do_update(

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Integer, bindparam, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import NoResultFound
 
 from app.storage.instances.instance_repository import Hearing
@@ -20,6 +21,14 @@ _SINGLE_FLIGHT = 0x10DE
 _TRY = Ready(
     select(func.pg_try_advisory_xact_lock(_SINGLE_FLIGHT, bindparam("second_half", type_=Integer))),
     frozenset(),
+)
+_LOOK = upsert(tables.controller_runs).values(
+    controller=bindparam("controller"), ran_at=bindparam("ran_at"), worked=0
+)
+_LOOKED = Ready(
+    _LOOK.on_conflict_do_update(
+        index_elements=["controller"], set_={"ran_at": _LOOK.excluded.ran_at}
+    )
 )
 _deployment = tables.deployment.c
 _HEARING = Ready(select(_deployment.listening_at, _deployment.hearing_since_at))
@@ -47,6 +56,10 @@ class OperationsRepository:
     def deployment_id(self) -> UUID:
         """Tag on every machine of this deployment."""
         return UUID(str(self._session.scalar(_ID)))
+
+    def note_looks(self, controllers: Sequence[str], now: datetime) -> None:
+        """A worker has asked whether these have work. controllers: in the order of their names."""
+        self._session.write(_LOOKED, [{"controller": one, "ran_at": now} for one in controllers])
 
     def add_stale_result(
         self,

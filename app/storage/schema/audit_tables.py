@@ -1,12 +1,22 @@
 """Tables of the audit: rows of actions, seals over them, and counts of what was refused.
 
-Rows and seals are append-only: triggers refuse update, delete and truncate (migration 0011), but
+Rows and seals are append-only: triggers refuse update, delete and truncate (migration 0012), but
 for the number of a row, which is filled in once.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Index, Table, Text, UniqueConstraint, Uuid, text
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Index,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
 
 from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
 from app.storage.schema.column_types import Word
@@ -33,7 +43,9 @@ audit_entries = Table(
     # Given by a seal; NULL until then.
     Column("number", BigInteger),
     UniqueConstraint("number"),
+    CheckConstraint("number > 0", name="number"),
     Index("ix_audit_entries_at", "at", "id"),
+    Index("ix_audit_entries_key", "key_id", "at", "id"),
     Index("ix_audit_entries_project", "project_id", "at", "id"),
     Index("ix_audit_entries_unsealed", "id", postgresql_where=text("number IS NULL")),
 )

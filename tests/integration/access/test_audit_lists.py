@@ -17,6 +17,7 @@ import pytest
 from app.api.audit import audit_routes
 from app.api.serving.refusal_counts import COUNTED_APART_MAX, RefusalCounts
 from app.api.serving.request_origins import address_of
+from app.domain.access.key_rules import beginning_of
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind, read_actions
@@ -122,7 +123,7 @@ def test_filters_narrow_and_parts_follow_each_other(kept: Kept):
         ({"action": "x" * 401}, "action"),
         ({"day": "yesterday"}, "day"),
         ({"day": "9999-12-31"}, "day"),
-        ({"who": "x" * 64}, "who"),
+        ({"who": "x" * 128}, "who"),
         ({"cursor": "7"}, "cursor"),
         ({"limit": 201}, "limit"),
         ({"format": "xml"}, "format"),
@@ -203,6 +204,23 @@ def test_who_tries_many_keys_fills_no_memory(kept: Kept):
         counts.count("203.0.113.9", f"lt_{number}", None, "GET /x")
     assert len(counts._counts) <= COUNTED_APART_MAX + 2
     assert sum(counts._counts.values()) == COUNTED_APART_MAX + 500
+    counts._counts.clear()  # written: the minute goes on, and has no room for others
+    counts.count("203.0.113.9", "lt_new", None, "GET /x")
+    assert [name[1] for name in counts._counts] == ["others"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [
+        ("lt_abcdefgh", "lt_abcd"),
+        ("lt_\0abc", "lt_"),
+        ("lt_äöü", "lt_"),
+        ("hunter2", ""),
+        ("lt_ab", "lt_ab"),
+    ],
+)
+def test_the_beginning_that_is_shown_of_a_key_is_that_of_a_key(sent: str, shown: str):
+    assert beginning_of(sent) == shown
 
 
 @pytest.mark.parametrize(

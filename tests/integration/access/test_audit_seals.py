@@ -214,6 +214,9 @@ def test_two_workers_make_one_seal(story: SealStory):
         "UPDATE audit_entries SET number = 7, action = 'key.revoke' WHERE number IS NULL",
         "UPDATE audit_entries SET number = 7 WHERE number = 1",
         "UPDATE audit_entries SET number = NULL",
+        "INSERT INTO audit_entries (id, at, action, subject_kind, subject_id, subject_name, "
+        "outcome, number) SELECT gen_random_uuid(), at, action, subject_kind, subject_id, "
+        "subject_name, outcome, 9 FROM audit_entries LIMIT 1",
         "DELETE FROM audit_entries",
         "DELETE FROM audit_entries WHERE false",
         "TRUNCATE audit_entries",

@@ -139,7 +139,7 @@ def test_figures_tell_of_agents_and_money_by_project(api: PeopleApi):
 
 
 def test_the_description_covers_the_spec_and_refers_to_nothing_missing(api: PeopleApi):
-    page = httpx.get(f"{api.url}/openapi.json").json()
+    page = httpx.get(f"{api.url}/openapi.json", timeout=60).json()
     shapes = page["components"]["schemas"]
     assert "trainer" in shapes["JobSpec"]["properties"]
     assert "JobDetail" in shapes

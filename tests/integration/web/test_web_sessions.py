@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import pytest
 from sqlalchemy import insert, select, update
 
+from app.domain.access.principal import Origin
 from app.domain.deployment.credentials import digest
 from app.storage.access.web_sessions import WebSessions
 from app.storage.schema import tables
@@ -227,7 +229,10 @@ def test_new_sessions_clear_away_old_ones(apis: tuple[PeopleApi, str]):
         connection.execute(insert(sessions), rows)
     kept = WebSessions(api.engine)
     for number in range(2):
-        begun = kept.begin(f"new-{number}", digest(api.key), now, now + timedelta(days=7))
+        begun = kept.begin(
+            f"new-{number}", digest(api.key), now, now + timedelta(days=7),
+            Origin("::1", "r"), uuid4(),
+        )  # fmt: skip
         assert begun is not None
     with api.engine.connect() as connection:
         left = set(connection.execute(select(sessions.c.id_hash)).scalars())

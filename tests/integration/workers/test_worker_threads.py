@@ -14,8 +14,10 @@ from sqlalchemy import Engine
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
 from app.bootstrap import NoWakeups
+from app.storage.schema import tables
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.servers.embedded import wait_until
+from tests.support.servers.table_rows import rows_of
 from workers.controller_threads import RUNS_MAX, ControllerThreads
 from workers.due_timer import IDLE_PAUSE_SECONDS, DueTimer
 
@@ -169,6 +171,9 @@ def test_what_is_due_at_the_start_runs_and_what_waits_for_nothing_does_not(engin
     with open_clock(engine, runs, due, idle):
         wait_until(lambda: "due" in runs.began, "what is due runs")
     assert "idle" not in runs.began
+    # Monitoring sees that both were looked at, as an idle controller has no run.
+    looks = rows_of(engine, tables.controller_runs)
+    assert {row.controller for row in looks} == {"due", "idle"}
 
 
 def test_a_short_wait_ends_on_time_without_a_ring(engine: Engine):
