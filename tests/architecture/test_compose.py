@@ -354,6 +354,7 @@ def test_alerts_and_the_board_read_figures_that_exist(name: str):
     facts = DeploymentFacts(
         jobs_by_state={}, queue_depth=0, oldest_wait_seconds=0, instances_by_state={},
         unreachable_instances=0, oldest_report_seconds=0, open_launches=0,
+        oldest_launch_seconds=0,
         controller_age_seconds={"claim_jobs": 1.0}, books_differences=0,
         spend_by_project={"default": ProjectSpend()},
     )  # fmt: skip

@@ -129,7 +129,7 @@ class _Gauges:
         )
         yield GaugeMetricFamily(
             "lowtide_queue_oldest_wait_seconds",
-            "Since when the oldest job that waits now was submitted",
+            "How long the job that waits longest has had no attempt",
             value=facts.oldest_wait_seconds,
         )
         instances = GaugeMetricFamily(
@@ -142,6 +142,11 @@ class _Gauges:
             "lowtide_launches_open",
             "Launches whose outcome is still to be asked from the cloud",
             value=facts.open_launches,
+        )
+        yield GaugeMetricFamily(
+            "lowtide_launch_oldest_open_seconds",
+            "Since when the oldest launch that is open was begun",
+            value=facts.oldest_launch_seconds,
         )
         ages = GaugeMetricFamily(
             "lowtide_controller_age_seconds",
@@ -182,7 +187,7 @@ class _Gauges:
             labels=["project"],
         )
         today = GaugeMetricFamily(
-            "lowtide_cost_today_usd", "Booked since 00:00 UTC", labels=["project"]
+            "lowtide_cost_today_usd", "Booked for use since 00:00 UTC", labels=["project"]
         )
         for name, spend in sorted(self._facts.spend_by_project.items()):
             rates.add_metric([name], spend.microusd_per_hour / MICROUSD_PER_USD)

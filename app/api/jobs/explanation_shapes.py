@@ -119,7 +119,7 @@ class AsItRunsShape(Shape):
     pools: those that its machines are in; of these, it replaces what a decision expected.
     microusd_per_hour: of all machines that are paid for now. remaining_microusd: of those that it
     goes on with, at their prices of now: what comes on top of what is spent, as it will be billed;
-    a machine under an interruption notice counts only while no other is there. ends_at: as
+    a machine under an interruption notice counts until its replacement is there. ends_at: as
     `eta_at` of the job.
     """
 

@@ -16,6 +16,7 @@ from app.cli.client.terminal import Column, Terminal
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.units.durations import format_duration
 from app.domain.units.numbers import number_text
+from app.domain.units.percent import percent_down
 from app.domain.wording.machine_words import gang_words, machine_words
 
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
@@ -34,7 +35,7 @@ def progress_line(job: Job, now: datetime) -> str:
         share = None if progress["percent"] is None else progress["percent"] / 100
         parts = [] if job["state"] == "running" else parts
         if share is not None:
-            parts.append(f"{wording.bar(share, _BAR_CELLS)} {wording.percent(share)}")
+            parts.append(f"{wording.bar(share, _BAR_CELLS)} {percent_down(share)}")
         parts.append(steps(progress))
     parts += [*measured(progress), eta(progress, now), money(job["money"])]
     return "  ".join(part for part in parts if part)
@@ -108,8 +109,12 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
     share = None if progress["percent"] is None else progress["percent"] / 100
     reached = ""
     if progress["total_steps"] or progress["step"]:
-        drawn = "" if share is None else f"{wording.bar(share, _BAR_CELLS)} "
-        reached = f"{drawn}{wording.percent(share)}, {steps(progress)}"
+        drawn = (
+            wording.NOTHING
+            if share is None
+            else f"{wording.bar(share, _BAR_CELLS)} {percent_down(share)}"
+        )
+        reached = f"{drawn}, {steps(progress)}"
     counted = f"{attempts['count']:,}, {attempts['interruptions']:,} interrupted by the cloud"
     saved = ""
     if progress["last_checkpoint_at"] is not None:

@@ -20,7 +20,13 @@ from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
 from app.domain.units.instants import clock_time
-from app.domain.wording.decision_words import LEFT_NOTE, WAYS_NOTE, verdict_word
+from app.domain.wording.decision_words import (
+    LEFT_NOTE,
+    ORDER_BY_PRICE,
+    ORDER_BY_SPEED,
+    WAYS_NOTE,
+    verdict_word,
+)
 from app.domain.wording.machine_words import billing_speed_words
 
 _HISTORY_MAX: Final = 100
@@ -163,11 +169,12 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
             "The other pools are as the decision expected them.",
         )
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
+        order = ORDER_BY_SPEED if found.get("compares_speed", True) else ORDER_BY_PRICE
         hour = "hour" if found.get("billing_speed", 1) == 1 else "billed hour"
         prose(
             terminal,
             f"EXPECTED with /h: for one {hour} of training, since this decision did not know how "
-            "much work was left. GPUs are compared by their speed.",
+            f"much work was left. {order}",
         )
     if not all(map(_by_hour, shown)):
         prose(

@@ -43,7 +43,8 @@ class Preview:
     on-demand pool that fits, for comparison. `count` machines: what an elastic gang would begin
     with. Costs are for all machines together. `estimate_microusd` and `estimate_seconds` are
     the P50 of cost and finish in the api's estimate, as `lowtide estimate` shows them; None until
-    they are known (`with_estimate`).
+    they are known (`with_estimate`). `missed_by`: the seconds until a deadline that no machines
+    can meet, and those of the work.
     """
 
     spec: JobSpec
@@ -53,6 +54,7 @@ class Preview:
     on_demand: Offer | None
     estimate_microusd: int | None = None
     estimate_seconds: float | None = None
+    missed_by: tuple[int, int] | None = None
 
     @property
     def microusd_per_hour(self) -> int | None:
@@ -89,13 +91,17 @@ def make_plan(spec: JobSpec, offers: Iterable[dict[str, Any]], now: datetime) ->
     """The plan over the api's offers (items of GET /offers)."""
     from app.domain.placement.placement import need_of, rank_offers
     from app.orchestration.frame.limits import Limits
+    from app.orchestration.placement.never_runs import missed_by
     from app.orchestration.placement.queue_need import queue_need
 
     quoted = [(read_offer(row), wording.instant(row.get("cool_until_at"))) for row in offers]
     count = _count(spec, quoted, now)
     considered = rank_offers(quoted, queue_need(spec, _market(spec), count, Limits()), now)
     compared = rank_offers(quoted, need_of(spec, Market.ON_DEMAND, count), now)
-    return Preview(spec, count, considered, _first_fit(considered), _first_fit(compared))
+    return Preview(
+        spec, count, considered, _first_fit(considered), _first_fit(compared),
+        missed_by=missed_by(spec, now),
+    )  # fmt: skip
 
 
 def with_estimate(plan: Preview, figures: dict[str, Any] | None) -> Preview:
@@ -251,33 +257,13 @@ def _out_of_reach(plan: Preview) -> list[str]:
 
     Only where no pool fits: elsewhere the api's estimate tells what will hold.
     """
-    spec = plan.spec
-    if plan.chosen is not None or spec.estimate is None:
+    if plan.chosen is not None or plan.missed_by is None:
         return []
-    if not isinstance(spec.deadline, timedelta):
-        return []
-    ahead, work = int(spec.deadline.total_seconds()), _least_seconds(spec)
-    if work <= ahead:
-        return []
+    ahead, work = plan.missed_by
     return [
         f"The deadline is in {exact_duration(ahead)}, the estimate comes to "
         f"{whole_minutes(work)}: it will be missed, unless the work is shorter."
     ]
-
-
-def _least_seconds(spec: JobSpec) -> int:
-    """The estimate's work on the largest gang of the quickest kind that is accepted."""
-    from app.domain.throughput.gang_scaling import EXPECTED_SCALING
-    from app.domain.throughput.gpu_throughput import expected_speed, gpu_shape_of_choice
-
-    assert spec.estimate is not None
-    seconds = spec.estimate.seconds
-    pace = EXPECTED_SCALING.relative_pace(spec.nodes.most, spec.estimate.nodes)
-    kinds = [gpu_shape_of_choice(one) for one in spec.gpu_choices if one.name is not None]
-    told = spec.estimate.gpu
-    if kinds and told is not None and told.name is not None:
-        pace *= max(map(expected_speed, kinds)) / expected_speed(gpu_shape_of_choice(told))
-    return round(seconds / pace)
 
 
 def _too_little(plan: Preview) -> list[str]:

@@ -121,7 +121,7 @@ def claim_allowed(
     return BudgetCheck(
         False,
         f"Over the budget of {cap} by {enough_text(-left)}: {figures}. It can continue with a "
-        f"budget of at least {enough_text(budget_microusd - left)}.",
+        f"budget of at least {enough_text(budget_microusd - left)} at the prices of now.",
     )
 
 

@@ -171,7 +171,7 @@ def without_doubles(events: Iterable[Row]) -> list[Row]:
     that names its machine is kept, else the oldest. What happens to two machines alike is told of
     each, but for a request, which tells of all its machines. What an entry only announces is left
     out before the entry that tells it: the trainer's end and the attempt's before what follows for
-    the job, and that the last machine is ready before that all are.
+    the job. That all machines are registered is left out after the entry of the last one.
     """
     rows = [copy(event) for event in events]
     turned = len(rows) > 1 and rows[0]["seq"] > rows[-1]["seq"]

@@ -63,19 +63,21 @@ def as_it_runs(facts: JobFacts, left: WorkLeft, now: datetime) -> AsItRuns | Non
         microusd_per_hour=facts.microusd_per_hour,
         ends_at=ends_at,
         remaining_seconds=seconds,
-        remaining_microusd=steady_microusd(going_on_microusd_per_hour(facts.machines), seconds),
+        remaining_microusd=steady_microusd(
+            going_on_microusd_per_hour(facts.machines, facts.job.node_count), seconds
+        ),
     )
 
 
-def going_on_microusd_per_hour(machines: Sequence[MachineStatus]) -> int:
-    """Of the machines that stay: one that the cloud takes is replaced, not paid for to the end.
+def going_on_microusd_per_hour(machines: Sequence[MachineStatus], count: int) -> int:
+    """Of the `count` machines that a job goes on with, those that stay before those that leave.
 
-    Of all while none stays, for the replacement is not known yet.
+    One that the cloud takes is replaced, not paid for to the end: its price stands for the
+    replacement's while that is not there yet.
     """
     billed = [one for one in machines if one.is_billed]
-    stay = [one for one in billed if one.instance.state in _STAY] or billed
-    prices = ((one.price_microusd_per_hour or 0) * one.instance.billing_speed for one in stay)
-    return sum(prices)
+    kept = sorted(billed, key=lambda one: one.instance.state not in _STAY)[:count]
+    return sum((one.price_microusd_per_hour or 0) * one.instance.billing_speed for one in kept)
 
 
 def is_rented(machine: Instance) -> bool:

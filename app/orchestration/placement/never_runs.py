@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.no_offer import what_all_lack
@@ -19,8 +20,10 @@ from app.domain.throughput.gpu_throughput import expected_speed, gpu_shape_of_ch
 from app.domain.units.durations import exact_duration, whole_minutes
 from app.domain.units.errors import Advice, ProblemKind, SpecError
 from app.orchestration.frame.limits import Limits
-from app.orchestration.frame.runtime import Runtime
 from app.orchestration.placement.queue_need import queue_need
+
+if TYPE_CHECKING:  # The command line asks `missed_by`, and starts without a database's library.
+    from app.orchestration.frame.runtime import Runtime
 
 Quoted = Sequence[tuple[Offer, datetime | None]]
 
@@ -64,16 +67,26 @@ def _too_near(spec: JobSpec, now: datetime) -> tuple[str, str] | None:
 
     Only where no pool fits: elsewhere the estimate over real pools tells what will hold.
     """
+    missed = missed_by(spec, now)
+    if missed is None:
+        return None
+    ahead, work = missed
+    return "deadline", (
+        f"deadline: it is in {exact_duration(ahead)}, and the estimate comes to "
+        f"{whole_minutes(work)}: it will be missed, unless the work is shorter"
+    )
+
+
+def missed_by(spec: JobSpec, now: datetime) -> tuple[int, int] | None:
+    """The seconds until its deadline, and the least that its work takes, where that is longer.
+
+    None without a deadline or an estimate.
+    """
     deadline_at = spec.deadline_at(now)
     if deadline_at is None or spec.estimate is None:
         return None
-    ahead, work = (deadline_at - now).total_seconds(), _least_seconds(spec)
-    if work <= ahead:
-        return None
-    return "deadline", (
-        f"deadline: it is in {exact_duration(int(ahead))}, and the estimate comes to "
-        f"{whole_minutes(work)}: it will be missed, unless the work is shorter"
-    )
+    ahead, work = int((deadline_at - now).total_seconds()), _least_seconds(spec)
+    return None if work <= ahead else (ahead, work)
 
 
 def _least_seconds(spec: JobSpec) -> int:

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from app.domain.availability.hazard_models import USUAL_FACTOR
 from app.domain.lifecycle.entities import Job
-from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.no_offer import docker_settings, nearest_miss, what_all_lack
 from app.domain.placement.placement import (
@@ -109,7 +108,7 @@ def unmet_requirements(
     if job is not None:
         market = job.market_mode
     need = queue_need(spec, market, count, limits)
-    quoted = [(_offer(row), row["cool_until_at"]) for row in rows]
+    quoted = [(Offer.from_quote(row), row["cool_until_at"]) for row in rows]
     able = [
         item
         for item in rank_offers(quoted, need, now)
@@ -138,7 +137,7 @@ def require_docker(jobs: JobReports, spec: JobSpec) -> None:
     if spec.image is None:
         return
     need = need_of(spec, Market.SPOT, spec.nodes.least)
-    settings = docker_settings([_offer(row) for row in quoted_pools(jobs, spec)], need)
+    settings = docker_settings([Offer.from_quote(row) for row in quoted_pools(jobs, spec)], need)
     if settings is not None:
         raise SpecError.of(
             "image: the machines that this job could use have no docker: name a machine image with "
@@ -267,21 +266,6 @@ def _row(item: RankedOffer) -> OfferRow:
         offer.available,
         item.fits,
         item.why,
-    )
-
-
-def _offer(row: QuotedPoolRow) -> Offer:
-    return Offer(
-        pool=row["pool"],
-        hardware=Hardware.from_json(row["hardware"]),
-        price_microusd_per_hour=row["price_microusd_per_hour"],
-        on_demand_microusd_per_hour=row["on_demand_microusd_per_hour"],
-        cloud=row["cloud"],
-        quoted_at=row["quoted_at"],
-        price_source=row["price_source"],
-        available=row["available"],
-        billing_speed=row["billing_speed"],
-        hazard_factor=row.get("hazard_factor") or USUAL_FACTOR,
     )
 
 

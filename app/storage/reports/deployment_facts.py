@@ -25,7 +25,8 @@ _COUNTED_MAX: Final = 100_000
 class ProjectSpend:
     """What a project's machines cost, as a machine's list of prices and its bookings tell.
 
-    microusd_per_hour: of the machines that are billed now. today_microusd: booked since 00:00 UTC.
+    microusd_per_hour: of the machines that are billed now. today_microusd: booked for use
+    since 00:00 UTC.
     """
 
     microusd_per_hour: int = 0
@@ -37,8 +38,10 @@ class DeploymentFacts:
     """Gauges for monitoring. Counts stop at a bound; ages are in seconds.
 
     oldest_report_seconds: since the agent that was heard least recently was heard, of machines that
-    have registered and are not ordered to end. books_differences: machines and days whose entries
-    and sums differ. spend_by_project: by the project's name.
+    have registered and are not ordered to end. oldest_wait_seconds: how long the job that waits
+    longest has had no attempt. oldest_launch_seconds: since the oldest open launch was begun.
+    books_differences: machines and days whose entries and sums differ. spend_by_project: by the
+    project's name.
     """
 
     jobs_by_state: Mapping[str, int]
@@ -48,6 +51,7 @@ class DeploymentFacts:
     unreachable_instances: int
     oldest_report_seconds: float
     open_launches: int
+    oldest_launch_seconds: float
     controller_age_seconds: Mapping[str, float]
     books_differences: int
     spend_by_project: Mapping[str, ProjectSpend]
@@ -56,23 +60,24 @@ class DeploymentFacts:
 def deployment_facts(connection: Connection, now: datetime) -> DeploymentFacts:
     """All of them as of now."""
     by_state = _jobs_by_state(connection)
-    jobs, launches, runs = tables.jobs, tables.launches, tables.controller_runs
-    oldest = connection.scalar(
-        select(func.min(jobs.c.submitted_at)).where(
-            or_(*(jobs.c.state == state for state in sorted(CLAIMABLE_JOB_STATES)))
+    launches, runs = tables.launches, tables.controller_runs
+    some = select(text("1")).select_from(money_tables.books_differences).limit(_COUNTED_MAX)
+    differences = select(func.count()).select_from(some.subquery())
+    open_launches, launch_at = connection.execute(
+        select(func.count(), func.min(launches.c.created_at)).where(
+            launches.c.next_call_at.is_not(None)
         )
-    )
-    open_launches = select(func.count()).where(launches.c.next_call_at.is_not(None))
-    differences = select(func.count()).select_from(money_tables.books_differences)
+    ).one()
     unreachable, heard_at = _agents(connection)
     return DeploymentFacts(
         jobs_by_state=by_state,
         queue_depth=sum(by_state.get(state, 0) for state in CLAIMABLE_JOB_STATES),
-        oldest_wait_seconds=_age(oldest, now),
+        oldest_wait_seconds=_age(_waits_since(connection), now),
         instances_by_state=_instances_by_state(connection),
         unreachable_instances=unreachable,
         oldest_report_seconds=_age(heard_at, now),
-        open_launches=connection.scalar(open_launches) or 0,
+        open_launches=open_launches,
+        oldest_launch_seconds=_age(launch_at, now),
         controller_age_seconds={
             row.controller: _age(row.ran_at, now)
             for row in connection.execute(select(runs.c.controller, runs.c.ran_at))
@@ -89,6 +94,24 @@ def _jobs_by_state(connection: Connection) -> dict[str, int]:
     some = live.limit(_COUNTED_MAX).subquery()
     counted = select(some.c.state, func.count()).group_by(some.c.state)
     return {str(state): count for state, count in connection.execute(counted)}
+
+
+def _waits_since(connection: Connection) -> datetime | None:
+    """The earliest end of an attempt, or submission without one, of the jobs that wait now."""
+    jobs, attempts = tables.jobs, tables.attempts
+    ended_at = (
+        select(func.max(attempts.c.ended_at))
+        .where(attempts.c.job_id == jobs.c.id)
+        .scalar_subquery()
+    )
+    waiting = (
+        select(func.coalesce(ended_at, jobs.c.submitted_at).label("since"))
+        .where(or_(*(jobs.c.state == state for state in sorted(CLAIMABLE_JOB_STATES))))
+        .limit(_COUNTED_MAX)
+        .subquery()
+    )
+    since: datetime | None = connection.scalar(select(func.min(waiting.c.since)))
+    return since
 
 
 def _instances_by_state(connection: Connection) -> dict[str, int]:
@@ -127,16 +150,16 @@ def _spend_by_project(connection: Connection, now: datetime) -> dict[str, Projec
         .group_by(jobs.c.project_id)
         .subquery()
     )
+    # One project and day each, as the index has them.
     today = (
-        select(rollups.c.project_id, func.sum(rollups.c.amount_microusd).label("amount"))
-        .where(rollups.c.day == now.date())
-        .group_by(rollups.c.project_id)
-        .subquery()
+        select(func.sum(rollups.c.amount_microusd))
+        .where(rollups.c.project_id == projects.c.id, rollups.c.day == now.date())
+        .scalar_subquery()
     )
     found = connection.execute(
-        select(projects.c.name, rates.c.rate, today.c.amount)
-        .outerjoin_from(projects, rates, rates.c.project_id == projects.c.id)
-        .outerjoin(today, today.c.project_id == projects.c.id)
+        select(projects.c.name, rates.c.rate, today).outerjoin_from(
+            projects, rates, rates.c.project_id == projects.c.id
+        )
     )
     return {name: ProjectSpend(int(rate or 0), int(amount or 0)) for name, rate, amount in found}
 

@@ -210,24 +210,38 @@ class PageReports:
         """
         table = tables.metric_points
         name = func.jsonb_object_keys(table.c.metrics).table_valued("name").alias("named")
-        names = select(func.string_agg(name.c.name, ",")).scalar_subquery()
-        named = select(table, names.label("names")).where(table.c.job_id == job_id).subquery()
-        counted = select(
-            named, func.count().over(partition_by=named.c.names).label("alike")
-        ).subquery()
-        kind = func.dense_rank().over(order_by=(counted.c.alike.desc(), counted.c.names))
-        ranked = select(counted, func.least(kind, _KINDS_MAX).label("kind")).subquery()
-        place = func.row_number().over(
-            partition_by=ranked.c.kind, order_by=(ranked.c.fence, ranked.c.step)
+        names = select(
+            func.coalesce(func.hashtextextended(func.string_agg(name.c.name, ","), 0), 0)
+        ).scalar_subquery()
+        keys = (
+            select(table.c.fence, table.c.step, names.label("names"))
+            .where(table.c.job_id == job_id)
+            .cte("keys")
         )
-        total = func.count().over(partition_by=ranked.c.kind)
-        points = select(ranked, place.label("place"), total.label("total")).subquery()
+        by_size = func.row_number().over(order_by=(func.count().desc(), keys.c.names))
+        kinds = (
+            select(keys.c.names, func.least(by_size, _KINDS_MAX).label("kind"))
+            .group_by(keys.c.names)
+            .subquery()
+        )
+        place = func.row_number().over(
+            partition_by=kinds.c.kind, order_by=(keys.c.fence, keys.c.step)
+        )
+        total = func.count().over(partition_by=kinds.c.kind)
+        points = (
+            select(keys.c.fence, keys.c.step, place.label("place"), total.label("total"))
+            .join_from(keys, kinds, kinds.c.names == keys.c.names)
+            .subquery()
+        )
         every = (points.c.total + points_max - 1) // points_max
         kept = (points.c.place - 1) % every == 0
+        same = (table.c.fence == points.c.fence) & (table.c.step == points.c.step)
+        # Only keys are sorted: a page asks every second, and rows with their metrics are wide.
         statement = (
-            select(points.c.fence, points.c.step, points.c.at, points.c.metrics)
+            select(table.c.fence, table.c.step, table.c.at, table.c.metrics)
+            .join_from(points, table, same & (table.c.job_id == job_id))
             .where(kept | (points.c.place == points.c.total))
-            .order_by(points.c.fence, points.c.step)
+            .order_by(table.c.fence, table.c.step)
         )
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(statement).mappings()]

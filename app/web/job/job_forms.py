@@ -118,7 +118,7 @@ def _require_enough(parts: PageParts, job_id: UUID, added_microusd: int) -> None
         raise InvalidValue(
             f"The budget must be at least {enough_text(budget.cap_microusd + least)} for the first "
             f"15 minutes of its machines, or the job is paused again: add {enough_text(least)} or "
-            "more.",
+            "more, at the prices of now.",
             "add_budget_usd",
         )
 

@@ -113,4 +113,4 @@ def budget_words(budget: Budget, add: int) -> str | None:
         f"it needs a budget of at least {enough_text(cap + add)}, {enough_text(add)} more, for the "
         "first 15 minutes of its machines"
     )
-    return f"{told}: {least}, or it is paused again."
+    return f"{told}: {least}, or it is paused again, at the prices of now."

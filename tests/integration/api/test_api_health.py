@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import httpx
 from sqlalchemy import text
@@ -91,8 +92,15 @@ def test_a_lost_database_is_a_problem_and_comes_back(
 
 
 def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
-    for _ in range(2):
-        api.submitted()
+    again, new = UUID(api.submitted()["id"]), UUID(api.submitted()["id"])
+    hour, now = timedelta(hours=1), datetime.now(UTC)
+    change_row(api.engine, tables.jobs, again, submitted_at=now - 3 * hour)
+    change_row(api.engine, tables.jobs, new, submitted_at=now - hour)
+    add_row(
+        api.engine, tables.attempts, id=uuid4(), job_id=again, fence=1, state="interrupted",
+        node_count=1, created_at=now - 2 * hour, updated_at=now, form_until_at=now, ended_at=now,
+        launches_made=1, best_step=0, committed_step=0,
+    )  # fmt: skip
     add_row(
         api.engine,
         tables.controller_runs,
@@ -112,7 +120,8 @@ def test_figures_tell_of_requests_and_the_deployment(api: PeopleApi):
     assert "/no/such" not in text_of
     assert float(lines['lowtide_jobs{state="queued"}']) == 2
     assert float(lines["lowtide_queue_depth"]) == 2
-    assert float(lines["lowtide_queue_oldest_wait_seconds"]) > 0
+    assert 3_600 < float(lines["lowtide_queue_oldest_wait_seconds"]) < 4_000
+    assert float(lines["lowtide_launch_oldest_open_seconds"]) == 0
     assert float(lines['lowtide_instances{state="launched"}']) == 0
     assert float(lines['lowtide_controller_age_seconds{controller="claim_jobs"}']) > 0
 

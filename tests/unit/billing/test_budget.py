@@ -47,9 +47,11 @@ def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
     assert not refused.yes
     assert "Over the budget of $1.00 by $0.000001" in refused.sentence
     assert "$0.50 is spent, $0.30 is reserved" in refused.sentence
-    assert "It can continue with a budget of at least $1.00." in refused.sentence
+    assert (
+        "It can continue with a budget of at least $1.00 at the prices of now." in refused.sentence
+    )
     short = claim_allowed(**amounts, budget_microusd=760_001)
-    assert "It can continue with a budget of at least $1.00." in short.sentence
+    assert "It can continue with a budget of at least $1.00 at the prices of now." in short.sentence
     assert claim_allowed(**amounts, budget_microusd=None).yes
 
 

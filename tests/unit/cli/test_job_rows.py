@@ -94,3 +94,7 @@ def test_a_download_is_offered_of_what_was_saved(saved_at: str | None):
     finish(Terminal(out=out), job)
     assert ("lowtide download tiny" in out.getvalue()) is (saved_at is not None)
     assert ("lowtide logs tiny" in out.getvalue()) is (saved_at is None)
+
+
+def test_a_job_that_is_not_done_does_not_look_done():
+    assert cells(percent=99.9)["PROGRESS"].endswith(" 99 %")

@@ -27,21 +27,23 @@ def machine(state: InstanceState, price: int, speed: int = 1) -> MachineStatus:
 
 
 @pytest.mark.parametrize(
-    ("machines", "hourly"),
+    ("machines", "count", "hourly"),
     [
-        ([("registered", 10), ("registered", 20)], 30),
-        ([("interrupting", 10), ("launched", 25), ("registered", 20)], 45),
-        ([("terminating", 10), ("registered", 20)], 20),
-        ([("interrupting", 10)], 10),
-        ([("interrupting", 10), ("requested", 20)], 10),
+        ([("registered", 10), ("registered", 20)], 2, 30),
+        ([("interrupting", 10), ("launched", 25), ("registered", 20)], 2, 45),
+        ([("terminating", 10), ("registered", 20)], 1, 20),
+        ([("interrupting", 10), ("registered", 20)], 2, 30),
+        ([("interrupting", 10)], 1, 10),
+        ([("interrupting", 10), ("requested", 20)], 1, 10),
     ],
 )
 def test_a_machine_that_the_cloud_takes_is_not_paid_for_to_the_end(
-    machines: list[tuple[str, int]], hourly: int
+    machines: list[tuple[str, int]], count: int, hourly: int
 ):
     statuses = [machine(InstanceState(state), price) for state, price in machines]
-    assert going_on_microusd_per_hour(statuses) == hourly
+    assert going_on_microusd_per_hour(statuses, count) == hourly
 
 
 def test_it_counts_how_fast_the_bill_runs():
-    assert going_on_microusd_per_hour([machine(InstanceState.REGISTERED, 10, speed=60)]) == 600
+    quick = machine(InstanceState.REGISTERED, 10, speed=60)
+    assert going_on_microusd_per_hour([quick], 1) == 600

@@ -34,7 +34,8 @@ def quote(zone: str, price: int, **fields: Any) -> dict[str, Any]:
         "pool": Pool("local", zone[:-1], zone, "p3.2xlarge", market), "hardware": hardware,
         "price_microusd_per_hour": price, "on_demand_microusd_per_hour": FULL_PRICE,
         "cloud": "ec2", "quoted_at": NOW, "price_source": "trace", "available": 4,
-        "billing_speed": 1, "cool_until_at": None, **fields,
+        "billing_speed": 1, "attachments": None, "hazard_factor": None, "cool_until_at": None,
+        **fields,
     }  # fmt: skip
 
 
@@ -164,3 +165,12 @@ def test_a_deadline_ends_the_wait_at_its_last_safe_moment():
         "Its last safe moment, 2026-03-01 12:55:00 UTC, when on-demand machines are requested in "
         "a1a (p3.2xlarge): $3.060/h each, $6.120/h together."
     )
+
+
+def test_what_comes_with_a_machine_is_part_of_what_it_costs():
+    attached = {
+        "disk_gb": 0, "disk_microusd_per_gb_month": 0, "public_ip_microusd_per_hour": 40_000,
+        "source": "list", "captured_at": NOW.isoformat(),
+    }  # fmt: skip
+    (row,) = unmet(quote("a1a", 900_000, attachments=attached)).offers
+    assert (row.microusd_per_hour, row.cost_microusd_per_hour) == (900_000, 940_000)

@@ -48,7 +48,7 @@ def test_a_budget_that_is_left_but_too_small_names_the_least_that_is_enough():
     told = budget_words(budget(10 * USD, 600_000), 600_000)
     assert told == (
         "$9.40 of its budget is left: it needs a budget of at least $10.60, $0.60 more, for the "
-        "first 15 minutes of its machines, or it is paused again."
+        "first 15 minutes of its machines, or it is paused again, at the prices of now."
     )
     assert budget_words(budget(10 * USD, 600_000), 0) == "$9.40 of its budget is left."
     assert budget_words(budget(None, 600_000), 0) is None
