@@ -6,7 +6,7 @@ Each rule is one test over all files: a test per rule and file would cost more t
 import ast
 from collections import Counter
 
-from tests.support.sources.source_tree import SourceFile, source_files
+from tests.support.sources.source_tree import ROOT, SourceFile, source_files
 
 LINES_MAX = {"tests": 500}
 LINES_MAX_ELSEWHERE = 400
@@ -39,6 +39,12 @@ def test_a_folder_is_not_too_full():
     )
     full = [f"{folder}: {count} files" for folder, count in folders.items() if count > FILES_MAX]
     assert full == [], f"at most {FILES_MAX} each: divide it into rooms"
+
+
+def test_no_two_files_of_tests_have_one_name():
+    """pytest imports them by that name alone, and then collects neither."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_folder_is_made_for_one_file():
