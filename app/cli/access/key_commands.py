@@ -27,7 +27,8 @@ from app.cli.client.local_command import (
 from app.cli.client.terminal import Column, Terminal
 from app.cli.server.migrate_command import database_of
 from app.domain.access.roles import Role
-from app.domain.units.errors import DomainError
+from app.domain.units.durations import parse_duration
+from app.domain.units.errors import DomainError, InvalidValue
 
 if TYPE_CHECKING:
     from app.orchestration.access.manage_keys import IssuedKey
@@ -97,6 +98,8 @@ def create_key(
     ] = None,
 ) -> None:
     """Make a key of the project, and print it once."""
+    if expires_in is not None:
+        _require_duration(expires_in)
     body = {"name": name, "role": role.value, "expires_in": expires_in}
     made = invocation.api.post("/keys", body)
     end = made["expires_at"]
@@ -106,6 +109,16 @@ def create_key(
         made,
         f"Key {made['name']}, {made['role']} of the project {made['project']}{until}. {_ONCE}",
     )
+
+
+def _require_duration(written: str) -> None:
+    """Raises CommandFailed, which names the option; the api only knows its own field."""
+    try:
+        parse_duration(written)
+    except InvalidValue as error:
+        raise CommandFailed(
+            f"--expires-in: {error.message}; leave it out for a key without an end"
+        ) from error
 
 
 @key.command("rotate")

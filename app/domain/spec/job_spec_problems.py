@@ -34,6 +34,16 @@ _SENTENCES = {
     "less_than": "must be less than {lt}, not {got}",
     "too_long": "must have at most {max_length} entries",
 }
+_EXAMPLES = {
+    "resources": "{gpu: V100}",
+    "estimate": "{hours: 10, gpu: V100}",
+    "checkpoint": "{interval: 10m}",
+}
+"""What stands in a section that was given as something else, for those that people shorten."""
+
+_OTHER_WORDS = {"command": "run", "cmd": "run", "entrypoint": "run", "script": "run"}
+"""What other tools call a field."""
+
 _BOUNDS = frozenset({"greater_than_equal", "greater_than", "less_than_equal", "less_than"})
 
 _SKYPILOT_FIELDS = {
@@ -80,6 +90,8 @@ def _problem(detail: ErrorDetails, sections: Sections) -> SpecProblem:
     numbers = {name: _number(value) for name, value in context.items()}
     template = _SENTENCES.get(detail["type"])
     sentence = template.format(got=got, **numbers) if template else _plain(detail["msg"])
+    if detail["type"] == "model_type" and field in _EXAMPLES:
+        sentence += f"; write {_EXAMPLES[field]}"
     kind = ProblemKind.MISSING if detail["type"] == "missing" else ProblemKind.INVALID
     return SpecProblem(field, _said(field, sentence), kind)
 
@@ -96,6 +108,8 @@ def _unknown_field(loc: Sequence[int | str], sections: Sections) -> SpecProblem:
     where = f" in {section}" if section else ""
     ours = _SKYPILOT_FIELDS.get(f"{section}.{word}".lstrip("."))
     hint = _nearest_field(word, section, sections)
+    if not section and word in _OTHER_WORDS:
+        hint = f"; did you mean {_OTHER_WORDS[word]!r}?"
     if ours is not None:
         hint = f"; in Lowtide it is {ours} (see docs/from-skypilot.md)"
     message = f"unknown field {word[:40]!r}{where}{hint}"

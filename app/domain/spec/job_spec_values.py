@@ -33,6 +33,7 @@ _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re
 _BUCKET_URI = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s?#]*)?", re.ASCII)
 _FILE_URI = re.compile(r"file://(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._@+=,-]+)+/?", re.ASCII)
 _ELASTIC = re.compile(r"([0-9]{1,4})\.\.([0-9]{1,4})", re.ASCII)
+_DASHED_RANGE = re.compile(r"([0-9]{1,4}) ?- ?([0-9]{1,4})", re.ASCII)
 _CPUS = re.compile(r"([0-9]{1,5})\+?", re.ASCII)
 _MEMORY = re.compile(r"([0-9]{1,6})(GB|TB)\+?", re.ASCII | re.IGNORECASE)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
@@ -48,7 +49,13 @@ def _not_number(value: int) -> str:
 
 def _read_node_count(value: object) -> int:
     if isinstance(value, str):
-        raise refusal(f"{value[:40]!r} is not a number of machines; write 2 without quotes")
+        dashed = _DASHED_RANGE.fullmatch(value)
+        advice = (
+            "2 without quotes"
+            if dashed is None
+            else f"{dashed[1]}..{dashed[2]} for a gang whose size may change"
+        )
+        raise refusal(f"{value[:40]!r} is not a number of machines; write {advice}")
     if isinstance(value, bool) or not isinstance(value, int):
         raise refusal(f"must be a whole number of machines, like 2, not {kind_of(value)}")
     if not 1 <= value <= MAX_NODES:

@@ -23,6 +23,9 @@ def as_admin(world: World, name: str = "root") -> None:
 
 
 def test_a_key_is_made_listed_used_rotated_and_revoked(world: World):
+    refused = world.cli.fails(2, "key", "create", "ci", "--expires-in", "never").errors
+    assert "--expires-in: " in refused
+    assert "leave it out for a key without an end" in refused
     made = world.cli.ok("key", "create", "ci", "--expires-in", "30d")
     [secret] = made.out.split()
     assert secret.startswith("lt_")
