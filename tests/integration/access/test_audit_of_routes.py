@@ -259,8 +259,15 @@ def test_a_question_leaves_none(scene: Scene, path: str):
     assert entries(scene.api).keys() == before.keys()
 
 
-# What is written at any time, whoever asks for what.
-_ALSO_WRITTEN = {("deployment", "listening_at"), ("api_keys", "last_used_at")}
+# What is written at any time, whoever asks for what; of the deployment also after each gap in which
+# no agent could be heard, as on a machine that stands still for a while.
+_ALSO_WRITTEN = {
+    ("deployment", "listening_at"),
+    ("deployment", "hearing_since_at"),
+    ("deployment", "adopt_since_at"),
+    ("deployment", "adopt_reason"),
+    ("api_keys", "last_used_at"),
+}
 
 
 def contents(api: PeopleApi) -> dict[str, str]:
