@@ -18,6 +18,7 @@ from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.projects.resolve_spec import as_written
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.audit.record_action import record_action
 from app.orchestration.frame.runtime import Runtime
@@ -89,7 +90,7 @@ def _command(runtime: Runtime, principal: Principal, with_row: bool) -> None:
 
 
 def _submit(runtime: Runtime, principal: Principal, with_row: bool) -> None:
-    spec, actor = parse_spec(SPEC), Actor(ActorKind.PERSON, "ada")
+    spec, actor = as_written(parse_spec(SPEC)), Actor(ActorKind.PERSON, "ada")
     with runtime.begin() as uow:
         submission = build_submission(
             spec, principal.project_id, actor, uow.now, runtime.entropy, None, None, principal
