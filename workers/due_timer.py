@@ -118,8 +118,7 @@ class DueTimer:
             waits = self._read_waits(names)
         except Exception as error:
             # Whatever is wrong with asking, running them at their periods must go on.
-            first_line = str(error).split("\n", 1)[0]
-            log.error("could not read what is due: %s: %s", type(error).__name__, first_line)
+            log.error("could not read what is due: %s", _in_a_line(error))
             waits = dict.fromkeys(names, IDLE_PAUSE_SECONDS)
         else:
             self._note(names)
@@ -132,7 +131,7 @@ class DueTimer:
                     self._due_at[name] = max(now + seconds, self._not_before.get(name, now))
 
     def _note(self, names: list[str]) -> None:
-        """Store that these were looked at: a worker that hangs or is gone stores nothing."""
+        """Store that these were looked at: a worker that is gone, or cannot write, does not."""
         now = self._read_seconds()
         old = [
             name
@@ -147,8 +146,7 @@ class DueTimer:
                 uow.operations.note_looks(old, uow.now)
         except Exception as error:
             # On a full disk, say, where reading goes on.
-            first_line = str(error).split("\n", 1)[0]
-            log.warning("could not store a look: %s: %s", type(error).__name__, first_line)
+            log.warning("could not store a look: %s", _in_a_line(error))
 
     def _read_waits(self, names: list[str]) -> dict[str, float | None]:
         """Seconds until each controller is due, by its rows; None where nothing waits."""
@@ -158,3 +156,8 @@ class DueTimer:
                 due = self._controllers[name].next_due(uow)
                 waits[name] = None if due is None else max(0.0, (due - uow.now).total_seconds())
         return waits
+
+
+def _in_a_line(error: Exception) -> str:
+    first_line = str(error).split("\n", 1)[0]
+    return f"{type(error).__name__}: {first_line}"

@@ -17,6 +17,7 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.units.errors import NotFound
 from app.domain.wording.rule_words import rule_lines
+from app.orchestration.access.manage_projects import not_opened, opened_project
 from app.storage.access.key_repository import KeyRow
 from app.storage.access.rules_repository import RulesRow
 from app.storage.reports.project_report import ProjectSummary
@@ -62,10 +63,9 @@ def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
     month = _month(parts)
     with parts.runtime.begin() as uow:
         now = uow.now
-        row = next(iter(uow.keys.projects(now, 1, name)), None)
-        opens = row is not None and may(owner, Action.OPEN_PROJECT, Resource(row.id))
-        if row is None or opens is not AccessDecision.ALLOWED:
-            raise NotFound(f"There is no project {name[:80]!r} that your key opens.")
+        row = opened_project(uow, owner, name)
+        if row is None:
+            raise NotFound(not_opened(owner, name))
         inside = owner
         if row.id != owner.project_id:
             inside = owner.inside(row.id, row.name, row.archived_at is None, 0)

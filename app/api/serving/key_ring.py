@@ -22,6 +22,7 @@ from app.domain.access.roles import Action
 from app.domain.deployment.credentials import digest
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import Hidden, NotFound
+from app.orchestration.access.manage_projects import not_opened
 from app.ports.clock import Clock
 
 PROJECT_HEADER: Final = "Lowtide-Project"
@@ -95,10 +96,7 @@ class KeyRing:
         # The same sentence after the same look, there or not: who may not know cannot learn.
         if known is None or not _opens(principal, known[0]):
             refused = NotFound if known is None else Hidden
-            raise refused(
-                f"There is no project {project[:80]!r} that the key {principal.key_name!r} opens; "
-                f"its own is {principal.project_name!r}."
-            )
+            raise refused(not_opened(principal, project))
         project_id, takes_jobs, rules_version = known
         return principal.inside(project_id, project, takes_jobs, rules_version)
 

@@ -80,5 +80,6 @@ class RefusalCounts:
             with self._runtime.begin() as uow:
                 uow.audit.count_refusals(attempts)
         except Exception as error:
+            # Whatever it is, counting must go on: nobody else would start it again.
             total = sum(counts.values())
             log.warning("%d refused attempts were not stored: %s", total, error)

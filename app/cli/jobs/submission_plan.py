@@ -235,12 +235,11 @@ def impossible(plan: Preview) -> str | None:
 
 def _lasting_lack(plan: Preview) -> Lack | None:
     """What no pool has, however long the job waits."""
-    from app.domain.placement.no_offer import what_all_lack
     from app.domain.placement.placement import need_of
+    from app.orchestration.placement.never_runs import lasting_lack
 
-    lack = what_all_lack(plan.considered, need_of(plan.spec, _market(plan.spec), plan.count))
-    on_demand_later = plan.spec.effective_market() == "auto"
-    return None if lack is not None and lack.field == "market" and on_demand_later else lack
+    need = need_of(plan.spec, _market(plan.spec), plan.count)
+    return lasting_lack(plan.spec, plan.considered, need)
 
 
 def _how_it_waits(plan: Preview) -> str:

@@ -15,7 +15,12 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.projects.projects_file import FieldChange, ProjectEntry, rule_changes
 from app.domain.units.errors import NotFound
-from app.orchestration.access.manage_projects import create_project, set_archived
+from app.orchestration.access.manage_projects import (
+    create_project,
+    not_opened,
+    opened_project,
+    set_archived,
+)
 from app.orchestration.access.manage_rules import change_rules
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import ProjectRow
@@ -106,18 +111,11 @@ def _rules_applied(
 
 def _project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectRow | None:
     """The project; None where there is none and the principal may make it. Raises NotFound."""
-    found = next(iter(uow.keys.projects(uow.now, 1, name)), None)
-    if found is None:
-        operates = may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
-        if operates is AccessDecision.ALLOWED:
-            return None
-    elif may(principal, Action.OPEN_PROJECT, Resource(found.id)) is AccessDecision.ALLOWED:
-        return found
-    # The same sentence, there or not: who may not know cannot learn.
-    raise NotFound(
-        f"There is no project {name[:80]!r} that the key {principal.key_name!r} opens; "
-        f"its own is {principal.project_name!r}."
-    )
+    found = opened_project(uow, principal, name)
+    operates = may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
+    if found is None and not operates:
+        raise NotFound(not_opened(principal, name))
+    return found
 
 
 def _inside(principal: Principal, project: ProjectRow) -> Principal:

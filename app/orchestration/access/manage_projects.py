@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from app.domain.access.key_rules import require_name
+from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
-from app.domain.units.errors import CommandRefused, NotFound
+from app.domain.units.errors import CommandRefused, Hidden, NotFound
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import ProjectRow
@@ -60,6 +62,27 @@ def project_named(uow: UnitOfWork, name: str) -> ProjectRow:
     if not found:
         raise NotFound(f"There is no project {name[:80]!r}.")
     return found[0]
+
+
+def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectRow | None:
+    """The project of that name; None where there is none, which `not_opened` tells alike.
+
+    Raises Hidden for one that the principal does not open.
+    """
+    found = next(iter(uow.keys.projects(uow.now, 1, name)), None)
+    if found is None:
+        return None
+    if may(principal, Action.OPEN_PROJECT, Resource(found.id)) is not AccessDecision.ALLOWED:
+        raise Hidden(not_opened(principal, name))
+    return found
+
+
+def not_opened(principal: Principal, name: str) -> str:
+    """The same sentence, there or not: who may not know cannot learn."""
+    return (
+        f"There is no project {name[:80]!r} that the key {principal.key_name!r} opens; "
+        f"its own is {principal.project_name!r}."
+    )
 
 
 def _subject(row: ProjectRow) -> Subject:

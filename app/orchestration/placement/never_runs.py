@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from app.domain.market.offer import Market, Offer
-from app.domain.placement.no_offer import what_all_lack
-from app.domain.placement.placement import rank_offers
+from app.domain.placement.no_offer import Lack, what_all_lack
+from app.domain.placement.placement import Need, RankedOffer, rank_offers
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.gang_scaling import EXPECTED_SCALING
 from app.domain.throughput.gpu_throughput import expected_speed, gpu_shape_of_choice
@@ -22,7 +22,7 @@ from app.domain.units.errors import Advice, ProblemKind, SpecError
 from app.orchestration.frame.limits import Limits
 from app.orchestration.placement.queue_need import queue_need
 
-if TYPE_CHECKING:  # The command line asks `missed_by`, and starts without a database's library.
+if TYPE_CHECKING:  # The command line asks the rules below, and starts without a database's library.
     from app.orchestration.frame.runtime import Runtime
 
 Quoted = Sequence[tuple[Offer, datetime | None]]
@@ -54,12 +54,20 @@ def why_never(
     considered = rank_offers(quoted, need, now)
     if any(item.fits for item in considered):
         return None
-    lack = what_all_lack(considered, need)
-    on_demand_later = lack is not None and lack.field == "market" and asked == "auto"
-    if lack is not None and lack.field is not None and not on_demand_later:
+    lack = lasting_lack(spec, considered, need)
+    if lack is not None and lack.field is not None:
         why = f"no pool can run this job, now or later: {lack.why}"
         return lack.field, f"{lack.field}: {why}"
     return _too_near(spec, now)
+
+
+def lasting_lack(spec: JobSpec, considered: Sequence[RankedOffer], need: Need) -> Lack | None:
+    """What no pool has, however long the job waits; None where one may serve it later, also with
+    on-demand machines.
+    """
+    lack = what_all_lack(considered, need)
+    on_demand_later = spec.effective_market() == "auto"
+    return None if lack is not None and lack.field == "market" and on_demand_later else lack
 
 
 def _too_near(spec: JobSpec, now: datetime) -> tuple[str, str] | None:
