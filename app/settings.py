@@ -27,6 +27,7 @@ from app.adapters.providers.boot_variables import BootVariables
 from app.adapters.providers.gcp.client.gcp_variables import GcpVariables, gcp_problem
 from app.adapters.providers.local.files.local_variables import LocalVariables, local_problem
 from app.domain.deployment.setting_lists import read_buckets, read_folders, read_places, read_words
+from app.domain.units.numbers import NUMBER_WORDS
 from trainer.protocol.storage_access import (
     DRAIN_RESERVE_SECONDS,
     LIFETIME_SECONDS,
@@ -381,7 +382,7 @@ def _sentence(problem: Any) -> str:
     field = str(problem["loc"][0])
     variable = f"{PREFIX}{field.upper()}"
     told = problem["msg"].removeprefix("Value error, ").partition(", unable to parse")[0]
-    reason = told.replace("Input should", "must", 1)
+    reason = NUMBER_WORDS.get(problem["type"]) or told.replace("Input should", "must", 1)
     value = problem["input"]
     if field == "providers":
         return (

@@ -35,6 +35,7 @@ from app.domain.units.errors import (
     SpecError,
     SpecProblem,
 )
+from app.domain.units.numbers import NUMBER_WORDS
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
@@ -59,9 +60,7 @@ _TITLES = {
 _SAID = {
     "missing": "is required",
     "bool_parsing": "must be true or false",
-    "float_parsing": "must be a number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
+    **NUMBER_WORDS,
     "uuid_parsing": "must be an id, as in 01890000-0000-7000-8000-000093ec1b47",
     "extra_forbidden": "is unknown; remove it",
     "model_attributes_type": "must be a JSON object",

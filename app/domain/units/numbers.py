@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Final
+
+NUMBER_WORDS: Final[Mapping[str, str]] = {
+    "float_parsing": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+}
+"""What is said of a value that is no such number, by the type that pydantic gives the error."""
 
 
 def number_text(value: float, digits: int = 4) -> str:

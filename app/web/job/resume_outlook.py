@@ -51,7 +51,7 @@ def resume_outlook(
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",
-        price=_price(job, left, unmet),
+        price=price_words(unmet, job.node_count, left.to_the_end),
         budget=budget_words(budget, add),
         add_microusd=add,
         unblocked_by=() if _fitting(unmet) else unmet.unblocked_by,
@@ -78,16 +78,19 @@ def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     return f"{start}{because}{work}."
 
 
-def _price(job: Job, left: WorkLeft, unmet: UnmetRequirements) -> str:
+def price_words(unmet: UnmetRequirements, nodes: int, work_seconds: float | None) -> str:
+    """What so many machines cost in the cheapest pool that fits now, with all that is charged."""
     fitting = _fitting(unmet)
     if not fitting:
         return "No machine is free for it now: it would wait."
-    offer = min(fitting, key=lambda one: one.microusd_per_hour)
-    hourly = offer.microusd_per_hour * job.node_count
-    told = f"Now: {formats.per_hour(hourly)} {_on(offer, job.node_count)}"
-    if left.to_the_end is None:
+    offer = min(fitting, key=lambda one: one.cost_microusd_per_hour)
+    hourly = offer.cost_microusd_per_hour * nodes
+    told = f"Now: {formats.per_hour(hourly)} {_on(offer, nodes)}"
+    if offer.cost_microusd_per_hour > offer.microusd_per_hour:
+        told += ", with disks and addresses"
+    if work_seconds is None:
         return f"{told}."
-    cost = steady_microusd(hourly * offer.billing_speed, left.to_the_end)
+    cost = steady_microusd(hourly * offer.billing_speed, work_seconds)
     return f"{told}, about {formats.usd(cost)} for the work left."
 
 

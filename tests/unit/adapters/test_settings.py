@@ -82,6 +82,7 @@ def test_a_word_is_told_which_words_there_are(problem: Callable[[str, str], str]
     )
     assert "name at least one of" in problem("LOWTIDE_PROVIDERS", ",")
     assert "'scripted' or 'replay'" in problem("LOWTIDE_LOCAL_MODE", "wild")
+    assert problem("LOWTIDE_PORT", "x") == "LOWTIDE_PORT=x: must be a whole number"
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 from app.domain.lifecycle.entities import Budget
 from app.domain.market.offer import Market, Pool
 from app.orchestration.placement.unmet_requirements import OfferRow, UnmetRequirements
-from app.web.job.resume_outlook import budget_words, microusd_to_add
+from app.web.job.resume_outlook import budget_words, microusd_to_add, price_words
 
 POOL = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.ON_DEMAND)
 USD = 1_000_000
 
 
-def row(price: int, *, fits: bool = True) -> OfferRow:
-    return OfferRow(POOL, price, price, 1, 1.0, 4, fits, "fits")
+def row(price: int, *, fits: bool = True, extra: int = 0) -> OfferRow:
+    return OfferRow(POOL, price, price + extra, 1, 1.0, 4, fits, "fits")
 
 
 def budget(cap: int | None, spent: int) -> Budget:
@@ -52,3 +52,13 @@ def test_a_budget_that_is_left_but_too_small_names_the_least_that_is_enough():
     )
     assert budget_words(budget(10 * USD, 600_000), 0) == "$9.40 of its budget is left."
     assert budget_words(budget(None, 600_000), 0) is None
+
+
+def test_the_price_of_now_has_what_comes_with_the_machines():
+    dear = row(2 * USD, extra=USD)
+    unmet = UnmetRequirements("2 machines", (dear, row(2_500_000)), ())
+    where = "for 2 machines in us-west-2a (p3.2xlarge, on-demand)"
+    left = 7_200
+    assert price_words(unmet, 2, left) == f"Now: $5.000/h {where}, about $10.00 for the work left."
+    unmet = UnmetRequirements("2 machines", (dear,), ())
+    assert price_words(unmet, 2, None) == f"Now: $6.000/h {where}, with disks and addresses."
