@@ -186,8 +186,13 @@ class AgentReportCache:
         )
         if known is not None and known.directive.version > reply.directive.version:
             entry.directive, entry.drain_until = known.directive, known.drain_until
-        self._entries[credential_hash] = entry
-        self._unwritten.pop(credential_hash, None)
+        if known is not None and _is_later(known, entry):
+            # The report was late: the answer that was given since is still to be written.
+            known.directive, known.drain_until = entry.directive, entry.drain_until
+            known.ack_fact_no, known.reply = max(known.ack_fact_no, entry.ack_fact_no), None
+        else:
+            self._entries[credential_hash] = entry
+            self._unwritten.pop(credential_hash, None)
         mates = self._of_job.setdefault(job_id, set())
         mates.add(credential_hash)
         if len(mates) > 1:
@@ -308,6 +313,11 @@ class AgentReportCache:
         mates.discard(credential_hash)
         if not mates:
             del self._of_job[entry.job_id]
+
+
+def _is_later(known: CachedAgent, entry: CachedAgent) -> bool:
+    """Whether a report after this one has been answered from memory."""
+    return known.session_id == entry.session_id and known.seq > entry.seq
 
 
 def _drain_until(directive: Directive, computed: float) -> float | None:

@@ -126,6 +126,21 @@ def test_steady_reports_take_no_transaction_and_are_written_soon(api: ServedApi)
     assert began_at - timedelta(seconds=2) <= answered_at <= datetime.now(UTC)
 
 
+def test_a_late_report_takes_no_answer_back(
+    engine: Engine, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+):
+    # Written only at the end: between two looks, that is.
+    monkeypatch.setattr(agent_report_cache, "FLUSH_SECONDS", 600.0)
+    monkeypatch.setattr(agent_report_cache, "PROMISE_SECONDS_MAX", 600.0)
+    with served(engine, runtime) as api:
+        (agent,) = _agents(api, 1)
+        for _ in range(2):
+            assert agent.report().status_code == 200
+        newest = agent.seq
+        assert agent.report(seq=newest - 1).status_code == 200
+    assert agent.contact.seq == newest
+
+
 def test_progress_reaches_the_contact_and_stays_within_its_page(api: ServedApi):
     (agent,) = _training(api, 1)
     for step in (5, 6):
