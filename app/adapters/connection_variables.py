@@ -43,7 +43,8 @@ class ConnectionVariables(BaseSettings):
         Field(
             default=frozenset(),
             description="Addresses and networks of proxies before the api, separated by commas, "
-            "whose `X-Forwarded-For` says where a request comes from; the audit shows it",
+            "whose `X-Forwarded-For` says where a request comes from: the audit shows it, and "
+            "attempts to sign in are limited by it",
             json_schema_extra={"default": None},
         )
     )

@@ -16,7 +16,15 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
-from app.api.access import keys, project_rules, projects
+from app.api.access import (
+    invitations,
+    keys,
+    members,
+    own_keys,
+    project_rules,
+    projects,
+    sessions,
+)
 from app.api.agents import agents, package_routes
 from app.api.agents.grant_cache import StorageGrants
 from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
@@ -68,6 +76,10 @@ _ROUTERS = (
     workdirs,
     health_routes,
     keys,
+    own_keys,
+    sessions,
+    members,
+    invitations,
     projects,
     project_rules,
     audit_routes,
@@ -92,6 +104,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 parts.costs,
                 parts.page_reports,
                 parts.web_sessions,
+                parts.guard,
                 lambda: full_sentence(folders),
                 PageSpecForms(parts),
                 parts.project_reports,

@@ -9,8 +9,10 @@ import typer
 
 from app.cli.access.audit_commands import audit
 from app.cli.access.key_commands import key
+from app.cli.access.login import login
+from app.cli.access.member_commands import member, person
 from app.cli.access.project_commands import project
-from app.cli.client.login import login
+from app.cli.access.session_commands import session
 from app.cli.fleet.cost_commands import cost
 from app.cli.fleet.destroy import destroy
 from app.cli.fleet.instance_commands import instances
@@ -37,7 +39,10 @@ def add_api_commands(program: typer.Typer) -> None:
     program.add_typer(instances, name="instances")
     program.add_typer(cost, name="cost")
     program.add_typer(project, name="project")
+    program.add_typer(member, name="member")
     program.add_typer(key, name="key")
+    program.add_typer(session, name="session")
+    program.add_typer(person, name="person")
     program.add_typer(audit, name="audit")
     for command in (sweep, destroy):
         program.command(command.__name__)(command)

@@ -16,7 +16,9 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
 from app.ports.wakeups import Wakeups
+from app.storage.access.invitation_repository import InvitationRepository
 from app.storage.access.key_repository import KeyRepository
+from app.storage.access.people_repository import PeopleRepository
 from app.storage.access.rules_repository import RulesRepository
 from app.storage.audit.audit_repository import AuditRepository
 from app.storage.instances.contact_statements import ContactStatements
@@ -63,6 +65,8 @@ class UnitOfWork:
         self.keys = KeyRepository(session)
         self.rules = RulesRepository(session)
         self.audit = AuditRepository(session)
+        self.people = PeopleRepository(session)
+        self.invitations = InvitationRepository(session)
         self.traffic = TrafficRepository(session)
         self.pool_pasts = PoolPastRepository(session)
         self.pool_experience = ExperienceStatements(session)

@@ -19,10 +19,10 @@ from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may, req
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.audit.audit_action import AuditAction, read_actions
+from app.domain.projects.project_rules import PROJECTS_MAX
 from app.domain.units.cursors import cursor_of, read_cursor
 from app.domain.units.errors import InvalidValue, NotFound
 from app.domain.units.instants import usual_day
-from app.orchestration.access.manage_projects import PROJECTS_MAX
 from app.storage.audit.audit_reports import AuditFilter, AuditRow, RefusedRow
 from app.web.page_frame import PageParts, PageRoute, SignedIn, parts_of, render
 

@@ -34,7 +34,14 @@ from app.domain.access.roles import Action
 from app.domain.billing.budget import enough_text
 from app.domain.lifecycle.entities import Job
 from app.domain.spec.job_spec import JobSpec
-from app.domain.units.errors import CommandRefused, DomainError, Forbidden, InvalidValue, NotFound
+from app.domain.units.errors import (
+    CommandRefused,
+    DomainError,
+    Forbidden,
+    InvalidValue,
+    NotFound,
+    TooManyAttempts,
+)
 from app.domain.units.percent import saved_size
 from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
@@ -53,6 +60,7 @@ from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.web import formats
 from app.web.sentence_markup import with_code, without_code
 from app.web.session import Sessions, Visitor
+from app.web.sign_in_guard import SignInGuard
 
 FOLDER: Final = Path(__file__).parent
 STATIC_FOLDER: Final = FOLDER / "static"
@@ -67,7 +75,8 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now", 503: "Try again",
+_TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now",
+                  429: "Too many attempts", 503: "Try again",
                   507: "Disk full"}  # fmt: skip
 
 _SILENT: Final = "The database or the store does not answer at the moment. Try again in a second."
@@ -111,6 +120,8 @@ class PageParts:
     costs: CostReports
     reports: PageReports
     sessions: Sessions
+    kept_sessions: WebSessions
+    guard: SignInGuard
     disk_problem: Callable[[], str | None]
     spec_forms: SpecForms
     projects: ProjectReports
@@ -124,6 +135,7 @@ class PageParts:
         costs: CostReports,
         reports: PageReports,
         kept_sessions: WebSessions,
+        guard: SignInGuard,
         disk_problem: Callable[[], str | None],
         spec_forms: SpecForms,
         projects: ProjectReports,
@@ -132,7 +144,17 @@ class PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
         sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
         return cls(
-            runtime, jobs, costs, reports, sessions, disk_problem, spec_forms, projects, audit
+            runtime,
+            jobs,
+            costs,
+            reports,
+            sessions,
+            kept_sessions,
+            guard,
+            disk_problem,
+            spec_forms,
+            projects,
+            audit,
         )
 
 
@@ -173,8 +195,9 @@ def job_id_of(request: Request, visitor: Visitor, job: str) -> UUID:
 def may_command(visitor: Visitor, job: Job | None = None) -> bool:
     """Whether a page offers to cancel, pause and resume the job: some job where none is given."""
     assert visitor.owner is not None
-    mine = visitor.owner.key_id if job is None else job.owner_key_id
-    resource = Resource(visitor.owner.project_id if job is None else job.project_id, mine)
+    owner = visitor.owner
+    mine = Resource(owner.project_id, owner.key_id, owner.person_id)
+    resource = mine if job is None else Resource.of_job(job)
     return may(visitor.owner, Action.COMMAND_JOB, resource) is AccessDecision.ALLOWED
 
 
@@ -280,6 +303,8 @@ def _told(request: Request, error: Exception) -> tuple[int, str]:
             return 403, error.message
         case CommandRefused():
             return 409, error.message
+        case TooManyAttempts():
+            return 429, error.message
         case DomainError():
             return 422, error.message
         case DatabaseFull() | ObjectStoreFull():

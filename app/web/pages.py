@@ -1,7 +1,8 @@
 """The pages: jobs, one job, the parts of them that look again by themselves, and estimates.
 
 Lives here: routes alone, and how they are mounted. Not here: what a page shows (`job_page`,
-`job_list`, `estimate_accuracy`, `log_tail`), signing in (`sign_in`), or commands (`job_forms`).
+`job_list`, `estimate_accuracy`, `log_tail`), signing in (`sign_in`, `access`), or commands
+(`job_forms`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from app.orchestration.queue.copy_job import copied_spec
 from app.web import audit_page, project_pages, sign_in
+from app.web.access import accept_invitation, account, login_page
 from app.web.estimate_accuracy import estimate_accuracy
 from app.web.job import downloads, job_copies, job_forms
 from app.web.job.job_copies import spec_yaml
@@ -52,8 +54,9 @@ def mount_pages(app: FastAPI) -> None:
     the app's own error responses are in place.
     """
     forms = (job_selection.router, job_forms.router, job_copies.router)
+    access = (sign_in.router, accept_invitation.router, account.router, login_page.router)
     others = (downloads.router, project_pages.router, audit_page.router)
-    for one in (router, sign_in.router, *forms, *others):
+    for one in (router, *access, *forms, *others):
         app.include_router(one)
     app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
     answer_otherwise = app.exception_handlers.get(HTTPException, http_exception_handler)

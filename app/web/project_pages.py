@@ -5,18 +5,21 @@ Not here: changing anything, which is done with the command line or over REST.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may
+from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.units.errors import NotFound
 from app.domain.wording.rule_words import rule_lines
+from app.orchestration.access.manage_keys import service_keys
 from app.orchestration.access.manage_projects import not_opened, opened_project
 from app.storage.access.key_repository import KeyRow
 from app.storage.access.rules_repository import RulesRow
@@ -44,11 +47,10 @@ class ProjectView:
 
 @router.get("/projects")
 def projects(request: Request, visitor: SignedIn) -> Response:
-    """Every project that the visitor's key opens: all of them, or its own."""
+    """Every project that the visitor opens."""
     parts, owner = parts_of(request), _owner(visitor)
     month = _month(parts)
-    reads_all = may(owner, Action.READ_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
-    found = parts.projects.projects(month, None if reads_all else owner.project_id)
+    found = parts.projects.projects(month, _opened_ids(parts, owner))
     return render(request, "projects.html", visitor, projects=found, month=month)
 
 
@@ -63,18 +65,26 @@ def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
     month = _month(parts)
     with parts.runtime.begin() as uow:
         now = uow.now
-        row = opened_project(uow, owner, name)
-        if row is None:
+        opened = opened_project(uow, owner, name)
+        if opened is None:
             raise NotFound(not_opened(owner, name))
-        inside = owner
-        if row.id != owner.project_id:
-            inside = owner.inside(row.id, row.name, row.archived_at is None, 0)
-        rules = uow.rules.of(row.id)
-        manages = may(inside, Action.MANAGE_KEYS, Resource(row.id)) is AccessDecision.ALLOWED
-        keys = uow.keys.keys(row.id, _KEYS_MAX) if manages else None
-    [summary] = parts.projects.projects(month, row.id)
+        project_id, inside = opened.row.id, opened.caller
+        rules = uow.rules.of(project_id)
+        manages = may(inside, Action.MANAGE_KEYS, Resource(project_id)) is AccessDecision.ALLOWED
+        keys = uow.keys.keys(service_keys(inside), _KEYS_MAX) if manages else None
+    [summary] = parts.projects.projects(month, [project_id])
     lines = tuple(rule_lines(rules.document))
     return ProjectView(summary, month, rules, lines, keys, inside is owner, now)
+
+
+def _opened_ids(parts: PageParts, owner: Principal) -> Collection[UUID] | None:
+    """The projects that the visitor opens: its own, those of a person; None for all of them."""
+    if owner.opens_every_project:
+        return None
+    if owner.person is None:
+        return [owner.project_id]
+    with parts.runtime.begin() as uow:
+        return uow.people.roles_of(owner.person.id).keys()
 
 
 def _owner(visitor: Visitor) -> Principal:

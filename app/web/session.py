@@ -2,6 +2,7 @@
 
 The cookie holds the session's id, never a key, and every request asks the database whether that
 session still is and its key still good: who signs out or loses the key is out everywhere at once.
+A session ends after a day without a request, and a week after the sign-in.
 Not here: the sign-in page (`sign_in`), or what the API's callers send.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 import hmac
 import re
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
@@ -19,15 +19,16 @@ from starlette.responses import Response
 
 from app.domain.access.key_rules import is_key
 from app.domain.access.principal import Origin, Principal
+from app.domain.access.session_rules import SESSION_LIFE
 from app.domain.deployment.credentials import derive, digest
 from app.domain.lifecycle.events import Actor
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.storage.access.web_sessions import WebSessions
+from app.storage.access.web_sessions import NewSession, WebSessions
 from app.storage.reports.page_read_models import PageReports
 
 COOKIE: Final = "lowtide_session"
-SESSION_SECONDS: Final = 7 * 24 * 3600
+SESSION_SECONDS: Final = int(SESSION_LIFE.total_seconds())
 HOME: Final = "/jobs"
 _SAFE_PATH = re.compile(r"/(?![/\\])[A-Za-z0-9_.~!$&'()*+,;=:@%/?-]{0,500}", re.ASCII)
 
@@ -73,8 +74,9 @@ class Sessions:
             return Visitor(nonce)
         return Visitor(nonce, self._kept.owner(digest(session), self._clock.now()), session)
 
-    def begin(self, key: str, origin: Origin) -> Visitor | None:
-        """A new session of an API key under a new nonce, good for a week, however it is used.
+    def begin(self, key: str, origin: Origin, browser: str | None) -> Visitor | None:
+        """A new session of an API key under a new nonce. browser: what it calls itself, for the
+        owner's list of sessions.
 
         None for a text that is no key, and for a key that is not good any more: a rotated key's
         former secret serves programs until they have the new one, and opens no page.
@@ -82,12 +84,20 @@ class Sessions:
         written = key.strip()
         if not is_key(written):
             return None
-        session, now = self._entropy.new_token(), self._clock.now()
-        expires_at = now + timedelta(seconds=SESSION_SECONDS)
-        owner = self._kept.begin(
-            digest(session), digest(written), now, expires_at, origin, self._entropy.new_id()
-        )
+        session, row = self.new_session(origin, browser)
+        owner = self._kept.begin(row, digest(written), origin, self._entropy.new_id())
         return None if owner is None else Visitor(self._entropy.new_token(), owner, session)
+
+    def new_session(self, origin: Origin, browser: str | None) -> tuple[str, NewSession]:
+        """The id of a new session, for its cookie alone, and its row; nothing is stored."""
+        session, now = self._entropy.new_token(), self._clock.now()
+        row = NewSession(digest(session), now, now + SESSION_LIFE, browser, origin.address)
+        return session, row
+
+    def entered(self, session: str) -> Visitor:
+        """The visitor of a session that was stored just now, under a new nonce."""
+        owner = self._kept.owner(digest(session), self._clock.now())
+        return Visitor(self._entropy.new_token(), owner, session)
 
     def keep(self, request: Request, response: Response, visitor: Visitor) -> None:
         """Set the cookie."""
@@ -102,10 +112,11 @@ class Sessions:
         )
 
     def end(self, visitor: Visitor | None, origin: Origin) -> None:
-        """End the session for every process; nothing for a visitor without one."""
-        if visitor is not None and visitor.session is not None:
+        """End the session for every process; nothing for a visitor whose session has ended."""
+        if visitor is not None and visitor.session is not None and visitor.owner is not None:
             now, audit_id = self._clock.now(), self._entropy.new_id()
-            self._kept.end(digest(visitor.session), now, origin, audit_id)
+            owner = visitor.owner.from_origin(origin)
+            self._kept.end(owner, digest(visitor.session), now, audit_id)
 
     def forget(self, request: Request, response: Response) -> None:
         """Remove the cookie."""

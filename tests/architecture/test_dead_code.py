@@ -30,6 +30,7 @@ CALLED_FROM_OUTSIDE = {
     "external_attr": "zipfile's ZipInfo", "create_system": "zipfile's ZipInfo",
     "LimitedHttp": "uvicorn, which is given its name", "timeout_keep_alive": "uvicorn's protocol",
     "default_headers": "uvicorn's protocol",
+    "do_GET": "http.server", "log_message": "http.server",
     "total_tokens": "anyio's limiter", "openapi": "FastAPI",
     "MemoryScheduler": "Celery beat, which is given its name",
     "adjust": "Celery beat", "apply_entry": "Celery beat", "producer": "Celery beat",

@@ -8,8 +8,11 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from app.cli.access.browser_login import CodeListener
+from app.domain.access.login_challenge import challenge_of, check_letters
 from app.web.session import COOKIE
 from tests.browser.conftest import Site
+from tests.support.api.invited_people import invitation
 from tests.support.api.people_api import revoke_key
 from tests.support.pages.browser import Visit
 
@@ -108,6 +111,38 @@ def test_the_cookie_is_for_https_alone_where_there_is_https(site: Site):
     assert "Secure" in answer.headers["set-cookie"]
     plain = httpx.get(f"{site.api.url}/sign-in", timeout=60)
     assert "Secure" not in plain.headers["set-cookie"]
+
+
+def test_an_invitation_is_accepted_by_its_link_alone(look: Visit, site: Site):
+    token = invitation(site.api)
+    look.go(f"/invitation#{token}")
+    expect(look.page).to_have_url(f"{look.url}/invitation")
+    look.page.get_by_label("Your name").fill("Léa 王")
+    look.page.get_by_role("button", name="Accept").click()
+    expect(look.page.get_by_role("heading", level=1)).to_have_text("Welcome, Léa 王")
+    expect(look.page.locator("#key")).to_have_text(re.compile(r"^lt_[\w-]{43}$"))
+    look.page.get_by_role("link", name="admin · Léa 王").click()
+    expect(look.page.get_by_role("cell", name="(this one)")).to_have_count(1)
+    assert look.overflow_px() == 0
+    look.page.get_by_role("button", name="Sign out the browser").click()
+    expect(look.page).to_have_url(re.compile("/sign-in"))
+
+
+def test_a_confirmed_login_leads_back_to_the_terminal(look: Visit, site: Site):
+    """A form may not end at another address, by a redirect either: the page goes on by itself."""
+    look.go(f"/invitation#{invitation(site.api)}")
+    look.page.get_by_label("Your name").fill("Mika")
+    look.page.get_by_role("button", name="Accept").click()
+    with CodeListener() as listener:
+        challenge = challenge_of("v" * 43)
+        look.go(f"/login?challenge={challenge}&machine=my%20laptop&port={listener.port}")
+        expect(look.page.get_by_text(check_letters(challenge))).to_be_visible()
+        look.page.get_by_role("button", name="Sign in my laptop").click()
+        expect(look.page.get_by_text("You can close this page")).to_be_visible()
+        code = next(iter(listener.codes()))
+    body = {"verifier": "v" * 43, "code": code}
+    answer = site.api.client.post("/api/v1/login", json=body)
+    assert answer.json()["person"] == "Mika"
 
 
 def test_what_is_no_page_for_a_program_stays_a_problem_document(site: Site):

@@ -29,6 +29,11 @@ LEFT_OUT: Mapping[str, str] = {
     "job_estimates": "for people: no decision reads them",
     "api_keys": "for people",
     "sessions": "for people",
+    "people": "for people",
+    "memberships": "for people",
+    "invitations": "for people",
+    "logins": "for people",
+    "sign_in_attempts": "for people",
 }
 """Tables that are no part of a state, and why not. A new table is part of it until it is here."""
 
@@ -37,7 +42,7 @@ TABLES = tuple(name for name in KEYS if name not in LEFT_OUT)
 # Columns that say nothing to a decision, change all the time, and may be left empty.
 _COLUMNS_LEFT_OUT: Mapping[str, frozenset[str]] = {
     "deployment": frozenset({"listening_at", "hearing_since_at", "sweep_asked_at"}),
-    "jobs": frozenset({"owner_key_id"}),
+    "jobs": frozenset({"owner_key_id", "owner_person_id"}),
 }
 # What a column holds instead: the reading of the newest decision goes by its outline.
 _COLUMNS_EMPTIED: Mapping[str, frozenset[str]] = {

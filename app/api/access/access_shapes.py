@@ -12,18 +12,23 @@ from app.orchestration.access.apply_projects import ApplyOutcome
 
 
 class WhoShape(Shape):
-    """Whose key the request came with, and the project that it is in."""
+    """Whose key the request came with, and the project that it is in. `person`: null where the key
+    is a service key.
+    """
 
     key: str
+    person: str | None
     role: Role
     project: str
 
 
 class KeyShape(Shape):
-    """A key without its secret. `prefix`: what it begins with; null for keys of before prefixes.
+    """A key without its secret. `role`: of a person's own key, what it may do in this project.
+    `project`: of a person's own key, the one that it works in where none is named.
 
-    `last_used_at`: within a minute. `former_until_at`: until when the secret of before the last
-    rotation is good, too. `revoked_by`, `created_by`: an actor, as in a job's events.
+    `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within a
+    minute. `former_until_at`: until when the secret of before the last rotation is good, too.
+    `revoked_by`, `created_by`: an actor, as in a job's events.
     """
 
     id: UUID
@@ -54,7 +59,9 @@ class IssuedKeyShape(KeyShape):
 
 
 class ProjectShape(Shape):
-    """A project. `jobs`: all that it ever had. `keys`: those that are good."""
+    """A project. `jobs`: all that it ever had. `keys`: service keys that are good. `members`:
+    people.
+    """
 
     id: UUID
     name: str
@@ -62,6 +69,7 @@ class ProjectShape(Shape):
     archived_at: datetime | None
     jobs: int
     keys: int
+    members: int
 
 
 class ProjectRulesShape(Shape):

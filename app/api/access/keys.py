@@ -1,6 +1,6 @@
-"""Keys of a project: list, make, rotate, revoke; and whose the caller's own is.
+"""Service keys of a project: list, make, rotate, revoke; and whose the caller's own key is.
 
-Not here: the rules (`app.orchestration.access.manage_keys`).
+Not here: a person's own keys (`own_keys`), or the rules (`app.orchestration.access.manage_keys`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.units.durations import parse_duration
 from app.domain.units.errors import InvalidValue
-from app.orchestration.access.manage_keys import IssuedKey, create_key, revoke_key, rotate_key
+from app.orchestration.access.manage_keys import (
+    IssuedKey,
+    create_key,
+    revoke_key,
+    rotate_key,
+    service_keys,
+)
 from app.storage.access.key_repository import KeyRow
 
 router = APIRouter(prefix="/api/v1", tags=["keys"], dependencies=[Depends(json_only)])
 
-_KEYS_MAX: Final = 1_000
+KEYS_MAX: Final = 1_000
 _OVERLAP: Final = "1h"
 
 
@@ -48,15 +54,24 @@ class Rotation(BaseModel):
 
 @router.get("/me", response_model=None, responses={200: {"model": WhoShape}})
 async def me(caller: Reader) -> Response:
-    """The key of this request, its role, and the project that the request is in."""
-    return as_json({"key": caller.key_name, "role": caller.role, "project": caller.project_name})
+    """The key of this request, whose it is, its role, and the project that the request is in."""
+    return as_json(
+        {
+            "key": caller.key_name,
+            "person": None if caller.person is None else caller.person.name,
+            "role": caller.role,
+            "project": caller.project_name,
+        }
+    )
 
 
 @router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
 def keys(request: Request, caller: KeyManager) -> Response:
-    """The project's keys: those that are not revoked, then the others; each the newest first."""
+    """The project's service keys: those that are not revoked, then the others; each the newest
+    first.
+    """
     with parts_of(request).runtime.begin() as uow:
-        found = uow.keys.keys(caller.project_id, _KEYS_MAX)
+        found = uow.keys.keys(service_keys(caller), KEYS_MAX)
     return page([_key(row, caller) for row in found], None)
 
 
@@ -64,12 +79,12 @@ def keys(request: Request, caller: KeyManager) -> Response:
     "/keys", status_code=201, response_model=None, responses={201: {"model": IssuedKeyShape}}
 )
 def create(request: Request, caller: KeyManager, body: Annotated[NewKey, Body()]) -> Response:
-    """Make a key of the project. Its secret is in this answer, and in no other.
+    """Make a service key of the project. Its secret is in this answer, and in no other.
 
     A maintainer makes viewers, submitters and maintainers; an admin any role.
     """
     runtime = parts_of(request).runtime
-    life = None if body.expires_in is None else _seconds(body.expires_in, "expires_in")
+    life = None if body.expires_in is None else seconds_in(body.expires_in, "expires_in")
     with runtime.begin() as uow:
         issued = create_key(uow, runtime.entropy, caller, body.name, body.role, life)
     return as_json(_issued(issued, caller), 201)
@@ -83,9 +98,9 @@ def rotate(
     signed out at once. Of a key that leaked, revoke it instead.
     """
     runtime = parts_of(request).runtime
-    overlap = _seconds((body or Rotation()).overlap, "overlap")
+    overlap = seconds_in((body or Rotation()).overlap, "overlap")
     with runtime.begin() as uow:
-        issued = rotate_key(uow, runtime.entropy, caller, key, overlap)
+        issued = rotate_key(uow, runtime.entropy, caller, service_keys(caller), key, overlap)
     return as_json(_issued(issued, caller))
 
 
@@ -94,11 +109,12 @@ def revoke(request: Request, caller: KeyManager, key: str) -> Response:
     """End the key within two seconds, and sign out its browsers. Its jobs go on."""
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
-        row = revoke_key(uow, runtime.entropy, caller, key)
+        row = revoke_key(uow, runtime.entropy, caller, service_keys(caller), key)
     return as_json(_key(row, caller))
 
 
-def _seconds(written: str, field: str) -> int:
+def seconds_in(written: str, field: str) -> int:
+    """The seconds of a duration as people write it; raises InvalidValue that names the field."""
     try:
         return parse_duration(written)
     except InvalidValue as error:

@@ -18,7 +18,8 @@ from app.api.serving.auth import DeploymentAdmin, DeploymentReader
 from app.api.serving.json_answers import as_json, page
 from app.api.serving.shapes import fields_of
 from app.domain.access.principal import Principal
-from app.orchestration.access.manage_projects import PROJECTS_MAX, create_project, set_archived
+from app.domain.projects.project_rules import PROJECTS_MAX
+from app.orchestration.access.manage_projects import create_project, set_archived
 
 router = APIRouter(prefix="/api/v1", tags=["projects"], dependencies=[Depends(json_only)])
 

@@ -13,9 +13,10 @@ from app.domain.audit.seal_check import DifferenceKind
 class AuditEntryShape(Shape):
     """One action. `number`: null until a seal gives it one.
 
-    `who`: the key's name, `home/name` in a project that is not its own; null for what was done on
-    the host. `project`: null for what concerns the deployment. `outcome`: `begun` where what it
-    tells of is outside the database. Digests: SHA-256 of the canonical JSON of what changed.
+    `who`: the person's name, else the key's, `home/name` in a project that is not its own; null for
+    what was done on the host. `project`: null for what concerns the deployment. `outcome`: `begun`
+    where what it tells of is outside the database. Digests: SHA-256 of the canonical JSON of what
+    changed.
     """
 
     number: int | None

@@ -74,7 +74,8 @@ def interrupt(
     """Let the local cloud take a spot machine, as a real one would; 409 for any other cloud."""
     parts = parts_of(request)
     machine = parts.reports.instance_address(caller.project_id, instance_id)
-    require(caller, Action.COMMAND_JOB, Resource(machine.project_id, machine.owner_key_id))
+    job = Resource(machine.project_id, machine.owner_key_id, machine.owner_person_id)
+    require(caller, Action.COMMAND_JOB, job)
     if machine.provider != "local" or parts.local_cloud is None:
         raise CommandRefused(
             f"Only machines of the local cloud can be interrupted on demand; this one is at "

@@ -60,14 +60,14 @@ def cancel(
 ) -> Response:
     """Stop the job for good, after a last save where one can be, unless `now`."""
     at_once = body is not None and body.now
-    message = f"Cancelled by {caller.key_name}{', at once' if at_once else ''}."
+    message = f"Cancelled by {caller.name}{', at once' if at_once else ''}."
     return _command(parts_of(request), caller, job, JobCommand.CANCEL, message, at_once=at_once)
 
 
 @router.post("/{job}/pause", response_model=None, responses={200: {"model": JobDetail}})
 def pause(request: Request, caller: Commander, job: str) -> Response:
     """Save, give the machines back and wait for `resume`."""
-    message = f"Paused by {caller.key_name}."
+    message = f"Paused by {caller.name}."
     return _command(parts_of(request), caller, job, JobCommand.PAUSE, message)
 
 

@@ -37,6 +37,7 @@ from app.orchestration.estimates.evaluate_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
 from app.ports.entropy import Entropy
 from app.settings import Settings
+from app.storage.access.sign_in_attempts import SignInAttempts
 from app.storage.access.web_sessions import WebSessions
 from app.storage.audit.audit_reports import AuditReports
 from app.storage.jobs.hot_statements import HotStatements, make_pool
@@ -44,6 +45,7 @@ from app.storage.money.cost_read_models import CostReports
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
 from app.storage.reports.project_report import ProjectReports
+from app.web.sign_in_guard import SignInGuard
 
 _SPECS_WAITING_MAX = 32
 _SPEC_SECONDS_MAX = 30.0
@@ -89,6 +91,7 @@ class ApiParts:
     page_reports: PageReports
     project_reports: ProjectReports
     web_sessions: WebSessions
+    guard: SignInGuard
     offers: OffersPage
     local_cloud: InterruptibleCloud | None
     specs: SpecReader
@@ -139,6 +142,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
                 page_reports=PageReports(engine),
                 project_reports=ProjectReports(engine),
                 web_sessions=WebSessions(engine),
+                guard=SignInGuard(SignInAttempts(engine), runtime.clock),
                 offers=OffersPage(runtime, reports),
                 local_cloud=open_local_cloud(settings),
                 specs=specs,

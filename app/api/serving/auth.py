@@ -71,6 +71,10 @@ RuleManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_RULES))]
 """Of a route that changes a project's rules: it asks `may` again inside the project it names."""
 AuditReader = Annotated[Principal, Depends(_in_project(Action.READ_AUDIT))]
 """Of a route for what people did in the project; who reads the whole deployment sees more."""
+MemberManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_MEMBERS))]
+"""Of a route for the project's members and invitations."""
+Owner = Annotated[Principal, Depends(_in_project(Action.MANAGE_OWN))]
+"""Of a route for what belongs to the caller itself: its keys and sessions."""
 DeploymentReader = Annotated[Principal, Depends(_of_deployment(Action.READ_DEPLOYMENT))]
 """Of a route that reads what concerns every project."""
 DeploymentAdmin = Annotated[Principal, Depends(_of_deployment(Action.OPERATE_DEPLOYMENT))]

@@ -34,6 +34,7 @@ from app.domain.units.errors import (
     NotFound,
     SpecError,
     SpecProblem,
+    TooManyAttempts,
 )
 from app.domain.units.numbers import NUMBER_WORDS
 from app.ports.cloud_provider import ProviderError, RefusalKind
@@ -54,6 +55,7 @@ _TITLES = {
     CommandRefused: (409, "Not possible now"),
     Forbidden: (403, "Not allowed"),
     NotFound: (404, "Not found"),
+    TooManyAttempts: (429, "Too many attempts"),
     DomainError: (422, "The request was refused"),
 }
 

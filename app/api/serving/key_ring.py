@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from app.domain.access.key_rules import is_key
 from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
-from app.domain.access.roles import Action
+from app.domain.access.roles import Action, Role
 from app.domain.deployment.credentials import digest
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import Hidden, NotFound
@@ -44,9 +44,11 @@ class KnownKeys(Protocol):
         """Whose key has this SHA-256; None when it is unknown, revoked or over."""
         ...
 
-    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
-        """The id of the project of that name, whether it takes jobs, and the number of its rules;
-        None for none.
+    async def project(
+        self, name: str, person_id: UUID | None
+    ) -> tuple[UUID, bool, int, Role | None] | None:
+        """The id of the project of that name, whether it takes jobs, the number of its rules, and
+        the role that the person has there; None for none.
         """
         ...
 
@@ -92,13 +94,13 @@ class KeyRing:
         self._remembered.clear()
 
     async def _inside(self, principal: Principal, project: str) -> Principal:
-        known = await self._known.project(project)
+        known = await self._known.project(project, principal.person_id)
         # The same sentence after the same look, there or not: who may not know cannot learn.
-        if known is None or not _opens(principal, known[0]):
+        if known is None or not _opens(principal, known[0], known[3]):
             refused = NotFound if known is None else Hidden
             raise refused(not_opened(principal, project))
-        project_id, takes_jobs, rules_version = known
-        return principal.inside(project_id, project, takes_jobs, rules_version)
+        project_id, takes_jobs, rules_version, member_role = known
+        return principal.inside(project_id, project, takes_jobs, rules_version, member_role)
 
     async def _owner(self, key_hash: str) -> Principal | None:
         now = self._clock.now()
@@ -126,9 +128,9 @@ class KeyRing:
         return await asyncio.shield(looking)
 
 
-def _opens(principal: Principal, project_id: UUID) -> bool:
-    decision = may(principal, Action.OPEN_PROJECT, Resource(project_id))
-    return decision is AccessDecision.ALLOWED
+def _opens(principal: Principal, project_id: UUID, member_role: Role | None) -> bool:
+    project = Resource(project_id, member_role=member_role)
+    return may(principal, Action.OPEN_PROJECT, project) is AccessDecision.ALLOWED
 
 
 def _unauthorized(detail: str) -> HTTPException:

@@ -1,4 +1,4 @@
-"""`lowtide key`: the keys of a project; and a way back in for who has lost the last one.
+"""`lowtide key`: keys of a project, and one's own; and a way back in without any.
 
 Not here: the storing of one's own key (`login`), or projects (`project_commands`).
 """
@@ -33,9 +33,14 @@ from app.domain.units.errors import DomainError, InvalidValue
 if TYPE_CHECKING:
     from app.orchestration.access.manage_keys import IssuedKey
 
-key = CommandList(cls=DefaultCommandGroup, help="Keys of a project: list, make, rotate, revoke.")
+key = CommandList(
+    cls=DefaultCommandGroup, help="Keys of a project, or your own: list, make, rotate, revoke."
+)
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
+_Mine = Annotated[
+    bool, typer.Option("--mine", help="Your own keys, for all your projects, not the project's.")
+]
 _ONCE: Final = "A secret is shown once and stored nowhere; keep it where only its user reads it."
 
 
@@ -46,10 +51,13 @@ def list_keys(
     everything: Annotated[
         bool, typer.Option("--all", help="Also keys that are revoked or have expired.")
     ] = False,
+    mine: _Mine = False,
 ) -> None:
-    """List the project's keys (`lowtide key` alone). Needs a maintainer's or an admin's key."""
+    """List the project's service keys (`lowtide key` alone), which maintainers and admins see; with
+    --mine your own.
+    """
     now = datetime.now(UTC)
-    rows = invocation.api.get("/keys")["items"]
+    rows = invocation.api.get(_keys(mine))["items"]
     shown = [row for row in rows if everything or _state(row, now) == "good"]
     columns = (
         Column("KEY", lambda row: row["name"]),
@@ -73,35 +81,41 @@ def show_key(invocation: Invocation) -> None:
     mine = invocation.api.get("/me")
     terminal = invocation.terminal
     if not terminal.to_script(mine, [mine["key"]]):
-        terminal.line(f"Key {mine['key']}, {mine['role']} of the project {mine['project']}.")
+        whose = "" if mine["person"] is None else f" of {mine['person']}"
+        terminal.line(f"Key {mine['key']}{whose}, {mine['role']} of the project {mine['project']}.")
 
 
 @key.command("create")
 @api_command(
     "lowtide key create ci --role submitter --expires-in 90d",
-    "lowtide key create lea --role viewer --project vision",
+    "lowtide key create dashboard --role viewer --project vision",
+    "lowtide key create notebook --mine --expires-in 30d",
 )
 def create_key(
     invocation: Invocation,
     name: _Name,
     role: Annotated[
-        Role,
+        Role | None,
         typer.Option(
             metavar="ROLE",
             show_choices=False,
-            help="viewer, submitter, maintainer, auditor or admin; never more than your own.",
+            help="viewer, submitter, maintainer, auditor or admin; never more than your own. "
+            "Default: submitter; of your own key all that you may.",
         ),
-    ] = Role.SUBMITTER,
+    ] = None,
     expires_in: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Until it ends, as 30d; default: it has no end."),
     ] = None,
+    mine: _Mine = False,
 ) -> None:
-    """Make a key of the project, and print it once."""
+    """Make a service key of the project, or with --mine one of your own, and print it once."""
     if expires_in is not None:
         _require_duration(expires_in)
-    body = {"name": name, "role": role.value, "expires_in": expires_in}
-    made = invocation.api.post("/keys", body)
+    body: dict[str, Any] = {"name": name, "expires_in": expires_in}
+    if role is not None:
+        body["role"] = role.value
+    made = invocation.api.post(_keys(mine), body)
     end = made["expires_at"]
     until = "" if end is None else f", until {wording.clock_time(end)} UTC"
     _print_secret(
@@ -130,13 +144,14 @@ def rotate_key(
         str,
         typer.Option(metavar="TIME", help="For how long the old secret is good, too; at most 7d."),
     ] = "1h",
+    mine: _Mine = False,
 ) -> None:
     """Give a key another secret, and print it once.
 
     The name, the role and the jobs stay. Browsers that signed in with the key are signed out. Of a
     key that leaked, use `lowtide key revoke`.
     """
-    made = invocation.api.post(f"{_path(name)}/rotate", {"overlap": overlap})
+    made = invocation.api.post(f"{_path(name, mine)}/rotate", {"overlap": overlap})
     until = made["former_until_at"]
     old = "ended" if until is None else f"is good until {wording.clock_time(until)} UTC"
     _print_secret(invocation.terminal, made, f"Key {made['name']}: the old secret {old}. {_ONCE}")
@@ -144,9 +159,9 @@ def rotate_key(
 
 @key.command("revoke")
 @api_command("lowtide key revoke ci")
-def revoke_key(invocation: Invocation, name: _Name) -> None:
+def revoke_key(invocation: Invocation, name: _Name, mine: _Mine = False) -> None:
     """End a key within two seconds, and sign out its browsers. Its jobs go on."""
-    ended = invocation.api.post(f"{_path(name)}/revoke")
+    ended = invocation.api.post(f"{_path(name, mine)}/revoke")
     terminal = invocation.terminal
     if not terminal.to_script(ended, [ended["name"]]):
         terminal.line(f"Key {ended['name']} is revoked.")
@@ -188,8 +203,12 @@ def recover(
         )
 
 
-def _path(name: str) -> str:
-    return f"/keys/{path_part(name, 'key')}"
+def _keys(mine: bool) -> str:
+    return "/me/keys" if mine else "/keys"
+
+
+def _path(name: str, mine: bool) -> str:
+    return f"{_keys(mine)}/{path_part(name, 'key')}"
 
 
 def _recovered(url: str, project: str) -> IssuedKey:

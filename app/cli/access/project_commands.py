@@ -40,6 +40,7 @@ def list_projects(invocation: Invocation) -> None:
         Column("PROJECT", lambda row: row["name"]),
         Column("JOBS", lambda row: f"{row['jobs']:,}", True),
         Column("KEYS", lambda row: f"{row['keys']:,}", True),
+        Column("MEMBERS", lambda row: f"{row['members']:,}", True),
         Column("CREATED", lambda row: wording.ago(row["created_at"], now)),
         Column("ARCHIVED", lambda row: wording.ago(row["archived_at"], now)),
     )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from app.cli.client.failures import CommandFailed
+from app.cli.client.key_store import keep_key, kept_key
 from app.cli.client.local_run import is_starting, read_address, wait_for_start
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _ADMIN_KEY_FILE = "admin.key"
 _KEY_BYTES_MAX = 4_096
+_IN_KEYRING = "key_in_keyring"
 _PLAIN_TEXT = frozenset('"\\')
 
 
@@ -55,6 +57,7 @@ class Server:
 
     folders: state folders whose `lowtide up` the address may mean. key_in_variable: the key is
     LOWTIDE_API_KEY's.
+    key_in_keyring: it is in the operating system's keyring, and not read yet.
     """
 
     url: str
@@ -62,6 +65,7 @@ class Server:
     folders: tuple[Path, ...] = field(default=(), repr=False, compare=False)
     chosen_by: AddressSource = field(default=AddressSource.NOTHING, repr=False, compare=False)
     key_in_variable: bool = field(default=False, repr=False, compare=False)
+    key_in_keyring: bool = field(default=False, repr=False, compare=False)
 
 
 def find_server(
@@ -87,8 +91,9 @@ def find_server(
     if settings.api_key is not None:
         key = settings.api_key.get_secret_value()
         return Server(url, key, folders, chosen_by, key_in_variable=True)
-    if known is not None and known.url == url and known.key:
-        return Server(url, known.key, folders, chosen_by)
+    if known is not None and known.url == url and (known.key or known.key_in_keyring):
+        kept = kept_key(url) if known.key_in_keyring else known.key
+        return Server(url, kept, folders, chosen_by)
     return Server(url, local_admin_key(url, folders), folders, chosen_by)
 
 
@@ -106,7 +111,10 @@ def read_config(path: Path) -> Server | None:
     """The server that `lowtide login` has stored; None when there is none."""
     try:
         stored = tomllib.loads(path.read_text(encoding="utf-8"))
-        return Server(str(stored["server_url"]).rstrip("/"), str(stored["api_key"]))
+        url = str(stored["server_url"]).rstrip("/")
+        if stored.get(_IN_KEYRING) is True:
+            return Server(url, None, key_in_keyring=True)
+        return Server(url, str(stored["api_key"]))
     except FileNotFoundError:
         return None
     except (OSError, UnicodeError, tomllib.TOMLDecodeError, KeyError) as error:
@@ -115,18 +123,23 @@ def read_config(path: Path) -> Server | None:
         ) from error
 
 
-def write_config(path: Path, server: Server) -> None:
-    """Store the server for later commands, readable by its owner alone."""
+def write_config(path: Path, server: Server) -> bool:
+    """Store the server for later commands, readable by its owner alone. Returns whether the
+    keyring has the key; else it is in the file.
+    """
     if _PLAIN_TEXT & set(f"{server.url}{server.key}") or not f"{server.key}".isprintable():
         raise CommandFailed("the key holds characters that no key has; copy it again")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = f'server_url = "{server.url}"\napi_key = "{server.key}"\n'
+    in_keyring = keep_key(server.url, f"{server.key}")
+    key = f"{_IN_KEYRING} = true" if in_keyring else f'api_key = "{server.key}"'
+    text = f'server_url = "{server.url}"\n{key}\n'
     # Made 0600 before anything is in it, and moved into place whole.
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     draft.replace(path)
+    return in_keyring
 
 
 def is_loopback(url: str) -> bool:

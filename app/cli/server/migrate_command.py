@@ -1,18 +1,18 @@
 """`lowtide migrate`, and the preparation of a database that `lowtide up` does as well.
 
-Not here: the migrations (`migrations`) or the first rows (`postgres.session.first_use`).
+Not here: the migrations (`migrations`) or the first rows
+(`app.orchestration.access.first_use`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
 
-from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.failures import UNREACHABLE, CommandFailed
 from app.cli.client.local_command import (
@@ -24,6 +24,7 @@ from app.cli.client.local_command import (
     settings_with,
 )
 from app.cli.client.terminal import Terminal
+from app.domain.access.person_rules import invitation_path
 from app.settings import Settings
 
 KEY_FILE = "admin.key"
@@ -31,11 +32,14 @@ KEY_FILE = "admin.key"
 
 @dataclass(frozen=True)
 class PreparedDatabase:
-    """Revisions before (None: it was empty) and after, and the first key's file if it is new."""
+    """Revisions before (None: it was empty) and after. Of a new one: the first key's file, and the
+    path, with its secret, of the page that makes the first admin.
+    """
 
     before: str | None
     after: str
     key_path: Path | None
+    first_admin_path: str | None = field(default=None, repr=False)
 
     def lines(self) -> list[str]:
         """What was done."""
@@ -48,6 +52,15 @@ class PreparedDatabase:
             lines.append(f"The first API key is in {self.key_path}; it is not shown anywhere else.")
         return lines
 
+    def first_admin_line(self, address: str | None) -> str | None:
+        """Where the first admin comes in; None for a database of before. Not for a log that is
+        kept. address: the api's, if it is known.
+        """
+        if self.first_admin_path is None:
+            return None
+        where = f"{address or 'the address of the api followed by '}{self.first_admin_path}"
+        return f"First admin, once and within 72 hours: {where}"
+
 
 def register(program: typer.Typer) -> None:
     """Add the command."""
@@ -59,7 +72,8 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
 
     `lowtide up` does it by itself. Works on LOWTIDE_DATABASE_URL, else on the database in the state
     folder. A new database also gets its default project and first API key, written to admin.key in
-    the state folder. Safe to repeat, and to run from several machines at once.
+    the state folder, and a link for the first admin, printed once. Safe to repeat, and to run
+    from several machines at once.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -82,9 +96,17 @@ def migrate(state_dir: StateDir = None, as_json: AsJson = False, quiet: Quiet = 
             raise CommandFailed(message, UNREACHABLE) from error
         if as_json:
             key_path = None if done.key_path is None else str(done.key_path)
-            terminal.json({"before": done.before, "after": done.after, "key_path": key_path})
-        for line in done.lines():
-            terminal.line(line)
+            terminal.json(
+                {
+                    "before": done.before,
+                    "after": done.after,
+                    "key_path": key_path,
+                    "first_admin_path": done.first_admin_path,
+                }
+            )
+        for line in (*done.lines(), done.first_admin_line(settings.public_url)):
+            if line is not None:
+                terminal.line(line)
 
 
 def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
@@ -103,9 +125,11 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
         return PreparedDatabase(head, head, None)
 
     from app.adapters.embedded.processes.state_folder import open_state_folder, write_atomically
+    from app.bootstrap import NoWakeups
+    from app.orchestration.access.first_use import prepare_first_use
     from app.storage.session import migrate as migrations
     from app.storage.session.engine import make_engine
-    from app.storage.session.first_use import prepare_first_use
+    from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 
     before = migrations.current(url)
     if before != head:
@@ -113,15 +137,16 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     key_path = open_state_folder(state_dir) / KEY_FILE
     engine = make_engine(url, pool_size=1, max_overflow=0, application_name="lowtide-migrate")
     try:
-        new = prepare_first_use(
-            engine,
-            SystemClock(),
+        token = prepare_first_use(
+            PostgresUnitOfWorkFactory(engine, NoWakeups()),
             SystemEntropy(),
             lambda key: write_atomically(key_path, f"{key}\n", 0o600),
         )
     finally:
         engine.dispose()
-    return PreparedDatabase(before, head, key_path if new else None)
+    if token is None:
+        return PreparedDatabase(before, head, None)
+    return PreparedDatabase(before, head, key_path, invitation_path(token))
 
 
 def _of_another_version(revision: str, state_dir: Path) -> str:

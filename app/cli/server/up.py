@@ -34,7 +34,7 @@ from app.cli.client.local_run import (
 )
 from app.cli.client.server_address import folder_of
 from app.cli.client.terminal import Terminal
-from app.cli.server.migrate_command import KEY_FILE, prepare_database
+from app.cli.server.migrate_command import KEY_FILE, PreparedDatabase, prepare_database
 from app.cli.server.server_status import (
     forget_address,
     remember_address,
@@ -88,8 +88,8 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
     Starts its own PostgreSQL and Valkey (not if LOWTIDE_DATABASE_URL and LOWTIDE_REDIS_URL
     name others), brings the database up to date, and runs api, worker and beat. Prints little
     until `ready http://…`, a line of its own once the api answers; the first API key is then in
-    admin.key in the state folder. Logs are in logs/ there, too; after a failure, the one to read
-    is named.
+    admin.key in the state folder, and the first start prints a link for the first admin. Logs are
+    in logs/ there, too; after a failure, the one to read is named.
 
     Ctrl-C or `lowtide down` stops everything, machines of the local cloud included; data, keys and
     jobs are kept for the next `lowtide up`.
@@ -169,7 +169,7 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     if loading is not None:
         loading.join()
     supervisor.enter_start_step("preparing the database")
-    _prepare(supervisor, settings)
+    first_admin = _prepare(supervisor, settings).first_admin_line(_address(settings))
     if supervisor.stopping:
         return
     supervisor.enter_start_step("starting api, worker and beat")
@@ -186,6 +186,8 @@ def _run_supervised(supervisor: ProcessSupervisor, settings: Settings) -> None:
     if settings.state_dir != folder_of(Path.cwd()):
         variable = f"{PREFIX}STATE_DIR={shlex.quote(str(settings.state_dir))}"
         supervisor.say(f"other terminals reach it after: export {variable}")
+    if first_admin is not None:
+        supervisor.say(first_admin)
     supervisor.announce(f"ready {address}")
     supervisor.run()
 
@@ -230,7 +232,7 @@ def _say_kept_speeds(settings: Settings, say: Callable[[str], None]) -> None:
             say(sentence)
 
 
-def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:
+def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> PreparedDatabase:
     from sqlalchemy.exc import SQLAlchemyError
 
     from app.bootstrap import database_url
@@ -242,6 +244,7 @@ def _prepare(supervisor: ProcessSupervisor, settings: Settings) -> None:
         raise CommandFailed(message, UNREACHABLE) from error
     for line in done.lines():
         supervisor.mention(line)
+    return done
 
 
 def _programs(settings: Settings) -> list[ProcessSpec]:

@@ -22,17 +22,20 @@ from app.domain.units.errors import Forbidden, Hidden
 class Resource:
     """What an action is about.
 
-    project_id: None is the deployment. owner_key_id: of a job, the key that submitted it; None
-    where that is not known, as for jobs of before keys had roles.
+    project_id: None is the deployment. owner_key_id, owner_person_id: of a job, the key and the
+    person that submitted it; None where that is not known, as for jobs of before keys had roles.
+    member_role: of the caller's membership, where the resource is a project to be opened.
     """
 
     project_id: UUID | None
     owner_key_id: UUID | None = None
+    owner_person_id: UUID | None = None
+    member_role: Role | None = None
 
     @classmethod
     def of_job(cls, job: Job) -> Resource:
-        """A job, with the key that submitted it."""
-        return cls(job.project_id, job.owner_key_id)
+        """A job, with the key and the person that submitted it."""
+        return cls(job.project_id, job.owner_key_id, job.owner_person_id)
 
 
 DEPLOYMENT: Final = Resource(None)
@@ -53,11 +56,11 @@ def may(principal: Principal, action: Action, resource: Resource) -> AccessDecis
     foreign = resource.project_id is not None and resource.project_id != principal.project_id
     allowed = principal.role in ROLES_OF[action]
     if action is Action.OPEN_PROJECT:
-        return AccessDecision.HIDDEN if foreign and not allowed else AccessDecision.ALLOWED
+        opens = not foreign or resource.member_role is not None or principal.opens_every_project
+        return AccessDecision.ALLOWED if opens else AccessDecision.HIDDEN
     if foreign:
         return AccessDecision.HIDDEN
-    own = resource.owner_key_id is not None and resource.owner_key_id == principal.key_id
-    if allowed or (own and principal.role in OWN_ROLES_OF.get(action, ())):
+    if allowed or (_is_own(principal, resource) and principal.role in OWN_ROLES_OF.get(action, ())):
         return AccessDecision.ALLOWED
     return AccessDecision.FORBIDDEN
 
@@ -81,15 +84,25 @@ def require_role(principal: Principal, action: Action) -> None:
         raise Forbidden(_refusal(principal, action))
 
 
+def _is_own(principal: Principal, resource: Resource) -> bool:
+    """A person's jobs are its own with every key that it has."""
+    if principal.person is not None:
+        return resource.owner_person_id == principal.person.id
+    return resource.owner_key_id is not None and resource.owner_key_id == principal.key_id
+
+
 def _refusal(principal: Principal, action: Action) -> str:
     needed = _listed(ROLES_OF[action])
     owners = OWN_ROLES_OF.get(action)
     besides = ""
     if owners is not None and principal.role in owners:
         besides = f", or is the {_listed(owners)} that submitted it"
+    who, instead = f"The key {principal.key_name!r}", "use a key that has"
+    if principal.person is not None:
+        who, instead = principal.person.name, "ask a maintainer or an admin for"
     return (
-        f"The key {principal.key_name!r} has the role {principal.role}, which may not "
-        f"{action.value}; use a key that has the role {needed}{besides}."
+        f"{who} has the role {principal.role}, which may not {action.value}; "
+        f"{instead} the role {needed}{besides}."
     )
 
 

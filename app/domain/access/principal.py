@@ -1,11 +1,11 @@
-"""Who asks: a key, its role, the project that the request is in, and where it came from."""
+"""Who asks: a key or a person, the role, the project of the request, and where it came from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from app.domain.access.roles import Role
+from app.domain.access.roles import ROLES_OF, Action, Role, role_of_person
 from app.domain.lifecycle.events import Actor, ActorKind
 
 
@@ -18,16 +18,30 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
-    """A signed-in person or program, by its key.
+class Person:
+    """The person behind a personal key or a session.
 
-    project_id, project_name: the key's own project, or another one that the request has chosen.
-    takes_jobs: False for a project that is archived. rules_version: which rules it has, 0 for none.
-    home: the key's own project, where the request has chosen another one. origin: None for what is
-    no request, and for one that only reads.
+    elsewhere: auditor or admin, where any of its memberships makes it that. limit: the most that
+    the key lets it do.
     """
 
-    key_id: UUID
+    id: UUID
+    name: str
+    elsewhere: Role | None
+    limit: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A signed-in person or program.
+
+    key_id, key_name: None and "" in a session that belongs to a person and not to a key.
+    project_id, project_name: its own project, or another one that the request has chosen.
+    takes_jobs: False for a project that is archived. home: its own project, where the request
+    has chosen another one. person: None for a service key.
+    """
+
+    key_id: UUID | None
     key_name: str
     project_id: UUID
     project_name: str
@@ -36,26 +50,59 @@ class Principal:
     rules_version: int = 0
     home: str = ""
     origin: Origin | None = None
+    person: Person | None = None
+
+    @property
+    def name(self) -> str:
+        """The person's, else the key's."""
+        return self.key_name if self.person is None else self.person.name
+
+    @property
+    def person_id(self) -> UUID | None:
+        """None for a service key."""
+        return None if self.person is None else self.person.id
 
     @property
     def actor(self) -> Actor:
-        """How it is named in histories: `home/key` in a project that is not its own."""
-        name = f"{self.home}/{self.key_name}" if self.home else self.key_name
+        """How it is named in histories: a person by its name, which no other person has; a key as
+        `home/key` in a project that is not its own.
+        """
+        name = f"{self.home}/{self.name}" if self.home and self.person is None else self.name
         return Actor(ActorKind.PERSON, name)
 
     def from_origin(self, origin: Origin) -> Principal:
         """The same, in one request."""
         return replace(self, origin=origin)
 
+    @property
+    def opens_every_project(self) -> bool:
+        """Whether its role is one of the whole deployment."""
+        reach = self.role if self.person is None else self.person.elsewhere
+        return reach in ROLES_OF[Action.OPEN_PROJECT]
+
     def inside(
-        self, project_id: UUID, project_name: str, takes_jobs: bool, rules_version: int
+        self,
+        project_id: UUID,
+        project_name: str,
+        takes_jobs: bool,
+        rules_version: int,
+        member_role: Role | None = None,
     ) -> Principal:
-        """The same key in another project, which `may` has allowed it to open."""
+        """The same in another project, which `may` has allowed it to open.
+
+        member_role: of the person's membership there.
+        """
+        role = self.role
+        if self.person is not None:
+            of_person = role_of_person(member_role, self.person.elsewhere, self.person.limit)
+            assert of_person is not None, "a project that does not open for this person"
+            role = of_person
         home = self.home or self.project_name
         return replace(
             self,
             project_id=project_id,
             project_name=project_name,
+            role=role,
             takes_jobs=takes_jobs,
             rules_version=rules_version,
             home=home,

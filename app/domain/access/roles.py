@@ -35,6 +35,8 @@ class Action(StrEnum):
     MANAGE_KEYS = "manage keys"
     MANAGE_RULES = "change the rules of a project"
     READ_AUDIT = "read the audit"
+    MANAGE_MEMBERS = "manage members"
+    MANAGE_OWN = "manage its own keys and sessions"
     READ_DEPLOYMENT = "read what concerns the whole deployment"
     OPERATE_DEPLOYMENT = "change what concerns the whole deployment"
 
@@ -49,6 +51,8 @@ ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.MANAGE_KEYS: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_RULES: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.READ_AUDIT: frozenset({Role.MAINTAINER, Role.AUDITOR, Role.ADMIN}),
+    Action.MANAGE_MEMBERS: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.MANAGE_OWN: frozenset(Role),
     Action.READ_DEPLOYMENT: _OF_ALL_PROJECTS,
     Action.OPERATE_DEPLOYMENT: frozenset({Role.ADMIN}),
 }
@@ -60,10 +64,36 @@ OPEN_PROJECT: another one than the key's own. What belongs to the caller is in `
 OWN_ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.COMMAND_JOB: frozenset({Role.SUBMITTER}),
 }
-"""Who may do it besides, to what the same key has made."""
+"""Who may do it besides, to what the same key or person has made."""
 
 GRANTABLE_BY: Final[Mapping[Role, frozenset[Role]]] = {
     Role.MAINTAINER: frozenset({Role.VIEWER, Role.SUBMITTER, Role.MAINTAINER}),
     Role.ADMIN: frozenset(Role),
 }
-"""The roles of the keys that a role may make, change and revoke: never more than it has itself."""
+"""The roles of keys and members that a role may make, change and end: never more than its own."""
+
+_INCLUDES: Final[Mapping[Role, frozenset[Role]]] = {
+    Role.VIEWER: frozenset({Role.VIEWER}),
+    Role.SUBMITTER: frozenset({Role.VIEWER, Role.SUBMITTER}),
+    Role.MAINTAINER: frozenset({Role.VIEWER, Role.SUBMITTER, Role.MAINTAINER}),
+    Role.AUDITOR: frozenset({Role.VIEWER, Role.AUDITOR}),
+    Role.ADMIN: frozenset(Role),
+}
+"""Which roles may do nothing that this one may not."""
+
+
+def within(role: Role, limit: Role) -> Role:
+    """The greatest role that neither exceeds: of a maintainer's and an auditor's, a viewer's."""
+    return max(_INCLUDES[role] & _INCLUDES[limit], key=lambda one: len(_INCLUDES[one]))
+
+
+def role_of_person(here: Role | None, elsewhere: Role | None, limit: Role) -> Role | None:
+    """What a person is in a project, with a key of at most `limit`; None: it does not open.
+
+    here: the role of its membership there. elsewhere: auditor or admin, where a membership in any
+    project makes it that.
+    """
+    if elsewhere is Role.ADMIN:
+        here = Role.ADMIN
+    whole = here or elsewhere
+    return None if whole is None else within(whole, limit)

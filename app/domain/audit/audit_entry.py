@@ -35,7 +35,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One row. key_id: None for who needed no key. person_id: None while keys have no person.
+    """One row. key_id: None for who needed no key. person_id: None for a service key.
 
     address, request_id: None for what was done on the host. digest_before, digest_after: SHA-256
     (hex) of the canonical JSON of what was changed; None where there was nothing, or is none now.
@@ -72,14 +72,12 @@ def entry_of(
 ) -> AuditEntry:
     """The row of what the principal does. before, after: what is changed, as JSON has it."""
     origin = principal.origin
-    # Who recovers a key, on the host, has none.
-    key_id = None if action is AuditAction.KEY_RECOVER else principal.key_id
     return AuditEntry(
         entry_id,
         at,
         subject.project_id,
-        key_id,
-        None,
+        principal.key_id,
+        principal.person_id,
         None if origin is None else origin.address,
         None if origin is None else origin.request_id,
         action,

@@ -51,7 +51,8 @@ class Job:
     steps_per_second, eta_at, eta_from: the pace and the end as last worked out, for the list.
     serial_share: how its gangs scale, as measured when its size was last looked at; None: as
     expected (`gang_scaling`).
-    owner_key_id: the key that submitted it; None where that is not known.
+    owner_key_id, owner_person_id: the key and the person that submitted it; None where that is not
+    known, and where there was none.
     spec_sources: which fields of its spec the project has given; None for none.
     market_mode: where its next machines come from: `on_demand` once the last safe moment has
     passed, or earlier where a deadline makes that cheaper.
@@ -107,6 +108,7 @@ class Job:
     trained_steps: int | None = None
     trained_seconds: float | None = None
     owner_key_id: UUID | None = None
+    owner_person_id: UUID | None = None
     begun_step: int | None = None
     saved_seconds: float | None = None
     start_up_seconds: float | None = None

@@ -19,6 +19,9 @@ from app.domain.spec.job_spec_machine import DiskSize
 from app.domain.spec.job_spec_values import Budget, NodeCount, Places, read_labels
 from app.domain.spec.spec_value import SpecModel, Written, duration, kind_of, refusal
 
+PROJECTS_MAX: Final = 1_000
+"""So many are listed, and named by a file."""
+
 GPUS_MAX: Final = 1_024
 _LABELS_MAX: Final = 16
 _VALUES_MAX: Final = 64

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.access.key_rules import require_name
-from app.domain.projects.project_rules import ProjectRules
+from app.domain.projects.project_rules import PROJECTS_MAX, ProjectRules
 from app.domain.projects.read_rules import parse_rules
 from app.domain.projects.rules_document import RulesDocument
 from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of, nearest
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError, SpecProblem
 
-PROJECTS_MAX: Final = 1_000
 _KEYS: Final = ("archived", "rules")
 
 

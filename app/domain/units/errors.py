@@ -41,6 +41,10 @@ class Forbidden(DomainError):
     """The caller's role does not reach what it asked for (HTTP 403)."""
 
 
+class TooManyAttempts(DomainError):
+    """Too many failed attempts to come in, by address or by account (HTTP 429)."""
+
+
 class ProblemKind(StrEnum):
     """Why a field of a job spec was refused."""
 

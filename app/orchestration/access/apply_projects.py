@@ -16,6 +16,7 @@ from app.domain.access.roles import Action
 from app.domain.projects.projects_file import FieldChange, ProjectEntry, rule_changes
 from app.domain.units.errors import NotFound
 from app.orchestration.access.manage_projects import (
+    OpenedProject,
     create_project,
     not_opened,
     opened_project,
@@ -23,7 +24,6 @@ from app.orchestration.access.manage_projects import (
 )
 from app.orchestration.access.manage_rules import change_rules
 from app.ports.entropy import Entropy
-from app.storage.access.key_repository import ProjectRow
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -68,21 +68,22 @@ def apply_projects(
 def _applied(
     uow: UnitOfWork, entropy: Entropy, principal: Principal, entry: ProjectEntry, dry_run: bool
 ) -> AppliedProject:
-    project = _project(uow, principal, entry.name)
-    created = project is None
-    if project is None:
+    opened = _opened(uow, principal, entry.name)
+    created = opened is None
+    if opened is None:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
         if not dry_run:
-            project = create_project(uow, entropy, principal, entry.name)
+            create_project(uow, entropy, principal, entry.name)
+            opened = _opened(uow, principal, entry.name)
     changes: list[FieldChange] = []
-    was_archived = project is not None and project.archived_at is not None
+    was_archived = opened is not None and opened.row.archived_at is not None
     if entry.archived is not None and entry.archived != was_archived:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
         changes.append(FieldChange("archived", was_archived, entry.archived))
         if not dry_run:
             set_archived(uow, entropy, principal, entry.name, archived=entry.archived)
     if entry.rules is not None:
-        changes += _rules_applied(uow, entropy, principal, entry, project, dry_run)
+        changes += _rules_applied(uow, entropy, entry, opened, dry_run)
     changed = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
     return AppliedProject(entry.name, ApplyOutcome.CREATED if created else changed, changes)
 
@@ -90,35 +91,28 @@ def _applied(
 def _rules_applied(
     uow: UnitOfWork,
     entropy: Entropy,
-    principal: Principal,
     entry: ProjectEntry,
-    project: ProjectRow | None,
+    opened: OpenedProject | None,
     dry_run: bool,
 ) -> list[FieldChange]:
     assert entry.rules is not None
     document = entry.rules.to_json()
-    if project is None:
+    if opened is None:
         return rule_changes({}, document)
-    found = uow.rules.of(project.id, locked=not dry_run)
+    project_id = opened.row.id
+    found = uow.rules.of(project_id, locked=not dry_run)
     changes = rule_changes(found.document, document)
     if changes:
-        inside = _inside(principal, project)
-        require(inside, Action.MANAGE_RULES, Resource(project.id))
+        require(opened.caller, Action.MANAGE_RULES, Resource(project_id))
         if not dry_run:
-            change_rules(uow, entropy, inside, entry.rules)
+            change_rules(uow, entropy, opened.caller, entry.rules)
     return changes
 
 
-def _project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectRow | None:
+def _opened(uow: UnitOfWork, principal: Principal, name: str) -> OpenedProject | None:
     """The project; None where there is none and the principal may make it. Raises NotFound."""
     found = opened_project(uow, principal, name)
     operates = may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
     if found is None and not operates:
         raise NotFound(not_opened(principal, name))
     return found
-
-
-def _inside(principal: Principal, project: ProjectRow) -> Principal:
-    if project.id == principal.project_id:
-        return principal
-    return principal.inside(project.id, project.name, project.archived_at is None, 0)

@@ -1,13 +1,15 @@
 """Keys: make one, give it another secret, revoke it. The secret is returned once and never stored.
 
-Lives here: the verbs and their rules, each in the caller's transaction. Not here: what a role may
-do (`app.domain.access`).
+Lives here: the verbs and their rules, each in the caller's transaction: for service keys, which
+those who manage a project's keys change, and for a person's own. Not here: what a role may do
+(`app.domain.access`).
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from app.domain.access.key_rules import (
     KEY_PREFIX,
@@ -17,21 +19,23 @@ from app.domain.access.key_rules import (
     require_grantable,
     require_name,
 )
-from app.domain.access.principal import Principal
-from app.domain.access.roles import Role
+from app.domain.access.principal import Person, Principal
+from app.domain.access.roles import Role, within
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 from app.domain.units.instants import format_instant
+from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
-from app.storage.access.key_repository import KeyRow
+from app.storage.access.key_repository import KeyOwner, KeyRow
 from app.storage.unit_of_work import UnitOfWork
 
 RECOVERED_BY = "recovery on the host"
 """Who made a key that nobody had the right to make: `lowtide key recover`."""
 _NAMES_OF_RECOVERY_MAX = 1_000
+_NAME_ENDING = 6
 
 
 @dataclass(frozen=True)
@@ -52,25 +56,87 @@ def create_key(
     *,
     action: AuditAction = AuditAction.KEY_CREATE,
 ) -> IssuedKey:
-    """A new key of the principal's project. life_seconds: None is a key without an end.
+    """A new service key of the principal's project. life_seconds: None is a key without an end.
 
     Raises InvalidValue for a name or life that is none or too much, Forbidden for a role that the
     principal does not manage, CommandRefused where the name is taken.
     """
     require_name(name, "key")
     require_grantable(principal.role, role)
-    secret = KEY_PREFIX + entropy.new_token()
+    expires_at = _expiry(uow, principal, life_seconds)
+    if uow.people.person(name) is not None:
+        raise CommandRefused(
+            f"A person is called {name!r}, and histories name people and keys alike. Choose "
+            "another name for the key."
+        )
+    return _issue(uow, entropy, principal, service_keys(principal), name, role, expires_at, action)
+
+
+def create_own_key(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    name: str,
+    limit: Role | None = None,
+    life_seconds: float | None = None,
+) -> IssuedKey:
+    """A new key of the person itself, for all its projects. limit: the most that the key lets it
+    do; None for all that it may.
+
+    Raises as `create_key`, and CommandRefused for a service key, which is nobody's.
+    """
+    require_name(name, "key")
+    person = _person_of(principal)
+    expires_at = _expiry(uow, principal, life_seconds)
+    most = person.limit if limit is None else within(limit, person.limit)
+    return _issue(uow, entropy, principal, own_keys(principal), name, most, expires_at)
+
+
+def key_of_newcomer(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    newcomer: Principal,
+    expires_at: datetime | None = None,
+    where: str = "key",
+) -> IssuedKey:
+    """A key for a person who comes in without one: by an invitation, or a confirmed login.
+
+    newcomer: the person; its limit is the key's. where: begins the key's name, which a number ends.
+    """
+    name = f"{where}-{entropy.new_id().hex[-_NAME_ENDING:]}"
+    limit = _person_of(newcomer).limit
+    return _issue(uow, entropy, newcomer, own_keys(newcomer), name, limit, expires_at)
+
+
+def _expiry(uow: UnitOfWork, principal: Principal, life_seconds: float | None) -> datetime | None:
+    """When a key ends that the principal makes. Raises InvalidValue for one that would outlive its
+    own.
+    """
     expires_at = expiry_of(life_seconds, uow.now)
-    own = uow.keys.expiry_of(principal.key_id)
+    own = None if principal.key_id is None else uow.keys.expiry_of(principal.key_id)
     if own is not None and (expires_at is None or expires_at > own):
         raise InvalidValue(
             f"expires_in: your own key ends at {format_instant(own)}, and makes none that lives "
             "longer; write a shorter time",
             "expires_in",
         )
+    return expires_at
+
+
+def _issue(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    owner: KeyOwner,
+    name: str,
+    role: Role,
+    expires_at: datetime | None,
+    action: AuditAction = AuditAction.KEY_CREATE,
+) -> IssuedKey:
+    secret = KEY_PREFIX + entropy.new_token()
     row = KeyRow(
         id=entropy.new_id(),
-        project_id=principal.project_id,
+        project_id=owner.project_id,
         name=name,
         role=role,
         prefix=secret[:SHOWN_CHARACTERS],
@@ -81,27 +147,43 @@ def create_key(
         revoked_at=None,
         revoked_by=None,
         former_until_at=None,
+        person_id=owner.person_id,
     )
     if not uow.keys.add_key(row, digest(secret)):
         raise CommandRefused(
-            f"The project {principal.project_name!r} has a key {name!r} already, perhaps a revoked "
-            "one; histories name keys, so a name is never used again. Choose another one."
+            f"{_whose(principal, owner)} has a key {row.name!r} already, perhaps a revoked one; "
+            "histories name keys, so a name is never used again. Choose another one."
         )
     record_action(uow, entropy, principal, action, _subject(row), after=_facts(row))
     return IssuedKey(row, secret)
 
 
+def own_keys(principal: Principal) -> KeyOwner:
+    """The person's keys. Raises CommandRefused for a service key."""
+    return KeyOwner(principal.project_id, _person_of(principal).id)
+
+
+def service_keys(principal: Principal) -> KeyOwner:
+    """The keys of the principal's project that are nobody's."""
+    return KeyOwner(principal.project_id)
+
+
 def rotate_key(
-    uow: UnitOfWork, entropy: Entropy, principal: Principal, name: str, overlap_seconds: float
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    owner: KeyOwner,
+    name: str,
+    overlap_seconds: float,
 ) -> IssuedKey:
-    """Another secret for the key; the one of before stays good for the overlap.
+    """Another secret for the owner's key; the one of before stays good for the overlap.
 
     Browsers that signed in with it are signed out. Raises NotFound, InvalidValue, Forbidden and
     CommandRefused.
     """
     if not 0 <= overlap_seconds <= OVERLAP_MAX.total_seconds():
         raise InvalidValue("overlap: write from 0s to 7d", "overlap")
-    row = _manageable(uow, principal, name)
+    row = _manageable(uow, principal, owner, name)
     if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= uow.now):
         ended = "has expired" if row.revoked_at is None else "is revoked"
         raise CommandRefused(f"The key {name!r} {ended}; make another one.")
@@ -109,32 +191,28 @@ def rotate_key(
     until = uow.now + timedelta(seconds=overlap_seconds) if overlap_seconds else None
     uow.keys.end_sessions(row.id, uow.now)
     uow.keys.replace_key(row.id, digest(secret), secret[:SHOWN_CHARACTERS], until)
-    rotated = _manageable(uow, principal, name)
+    rotated = _manageable(uow, principal, owner, name)
     record_action(
         uow, entropy, principal, AuditAction.KEY_ROTATE, _subject(row), _facts(row), _facts(rotated)
     )
     return IssuedKey(rotated, secret)
 
 
-def revoke_key(uow: UnitOfWork, entropy: Entropy, principal: Principal, name: str) -> KeyRow:
-    """End a key, within a second or two everywhere, and sign out its browsers; again changes
-    nothing. What it has submitted goes on.
+def revoke_key(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, owner: KeyOwner, name: str
+) -> KeyRow:
+    """End the owner's key, within a second or two everywhere, and sign out its browsers; again
+    changes nothing. What it has submitted goes on.
 
     Raises NotFound, Forbidden, and CommandRefused for the last admin's key.
     """
-    row = _manageable(uow, principal, name)
+    row = _manageable(uow, principal, owner, name)
     if row.revoked_at is not None:
         return row
-    if row.role is Role.ADMIN:
-        uow.keys.lock_admins()
-        if not uow.keys.good_admins(uow.now) - {row.id}:
-            raise CommandRefused(
-                f"{name!r} is the only key of an admin without an end: without it nobody could "
-                "make another one. Make a second key with the role admin first."
-            )
-    uow.keys.end_sessions(row.id, uow.now)
-    uow.keys.revoke_key(row.id, uow.now, str(principal.actor))
-    revoked = _manageable(uow, principal, name)
+    with an_admin_stays(uow) if _is_of_admin(uow, row) else nullcontext():
+        uow.keys.end_sessions(row.id, uow.now)
+        uow.keys.revoke_key(row.id, uow.now, str(principal.actor))
+    revoked = _manageable(uow, principal, owner, name)
     record_action(
         uow, entropy, principal, AuditAction.KEY_REVOKE, _subject(row), _facts(row), _facts(revoked)
     )
@@ -150,22 +228,44 @@ def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> Issue
     if not found:
         raise NotFound(f"There is no project {project_name!r} in this database.")
     project = found[0]
-    taken = {row.name for row in uow.keys.keys(project.id, _NAMES_OF_RECOVERY_MAX)}
+    taken = {row.name for row in uow.keys.keys(KeyOwner(project.id), _NAMES_OF_RECOVERY_MAX)}
     names = (f"recovered-{number}" for number in range(1, _NAMES_OF_RECOVERY_MAX + 2))
-    recovering = Principal(entropy.new_id(), RECOVERED_BY, project.id, project.name, Role.ADMIN)
+    recovering = Principal(None, RECOVERED_BY, project.id, project.name, Role.ADMIN)
     free = next(name for name in names if name not in taken)
     return create_key(uow, entropy, recovering, free, Role.ADMIN, action=AuditAction.KEY_RECOVER)
 
 
-def _manageable(uow: UnitOfWork, principal: Principal, name: str) -> KeyRow:
-    """The project's key of that name, locked; raises NotFound, and Forbidden for a role that the
-    principal does not manage.
+def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: str) -> KeyRow:
+    """The owner's key of that name, locked; raises NotFound, and Forbidden for a service key with a
+    role that the principal does not manage.
     """
-    row = uow.keys.key(principal.project_id, name)
+    row = uow.keys.key(owner, name)
     if row is None:
-        raise NotFound(f"The project {principal.project_name!r} has no key {name[:80]!r}.")
-    require_grantable(principal.role, row.role)
+        raise NotFound(f"{_whose(principal, owner)} has no key {name[:80]!r}.")
+    if owner.person_id is None:
+        require_grantable(principal.role, row.role)
     return row
+
+
+def _whose(principal: Principal, owner: KeyOwner) -> str:
+    own = owner.person_id is not None
+    return principal.name if own else f"The project {principal.project_name!r}"
+
+
+def _is_of_admin(uow: UnitOfWork, row: KeyRow) -> bool:
+    """A person's key lets it do all that it may, most often, and that may be little."""
+    if row.role is not Role.ADMIN or row.person_id is None:
+        return row.role is Role.ADMIN
+    return Role.ADMIN in uow.people.roles_of(row.person_id).values()
+
+
+def _person_of(principal: Principal) -> Person:
+    if principal.person is None:
+        raise CommandRefused(
+            f"The key {principal.key_name!r} is a service key, which belongs to the project and to "
+            "no person. People have keys of their own: accept an invitation."
+        )
+    return principal.person
 
 
 def _subject(row: KeyRow) -> Subject:

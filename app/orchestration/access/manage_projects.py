@@ -5,7 +5,7 @@ Not here: the keys of a project (`manage_keys`).
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
 
 from app.domain.access.key_rules import require_name
 from app.domain.access.may import AccessDecision, Resource, may
@@ -18,9 +18,6 @@ from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import ProjectRow
 from app.storage.unit_of_work import UnitOfWork
-
-PROJECTS_MAX: Final = 1_000
-"""So many are listed."""
 
 
 def create_project(
@@ -64,7 +61,15 @@ def project_named(uow: UnitOfWork, name: str) -> ProjectRow:
     return found[0]
 
 
-def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectRow | None:
+@dataclass(frozen=True)
+class OpenedProject:
+    """A project, and the caller as what it is there, without the number of its rules."""
+
+    row: ProjectRow
+    caller: Principal
+
+
+def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> OpenedProject | None:
     """The project of that name; None where there is none, which `not_opened` tells alike.
 
     Raises Hidden for one that the principal does not open.
@@ -72,13 +77,25 @@ def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> ProjectR
     found = next(iter(uow.keys.projects(uow.now, 1, name)), None)
     if found is None:
         return None
-    if may(principal, Action.OPEN_PROJECT, Resource(found.id)) is not AccessDecision.ALLOWED:
+    if found.id == principal.project_id:
+        return OpenedProject(found, principal)
+    person_id = principal.person_id
+    member_role = None if person_id is None else uow.people.roles_of(person_id).get(found.id)
+    project = Resource(found.id, member_role=member_role)
+    if may(principal, Action.OPEN_PROJECT, project) is not AccessDecision.ALLOWED:
         raise Hidden(not_opened(principal, name))
-    return found
+    takes_jobs = found.archived_at is None
+    caller = principal.inside(found.id, found.name, takes_jobs, 0, member_role)
+    return OpenedProject(found, caller)
 
 
 def not_opened(principal: Principal, name: str) -> str:
     """The same sentence, there or not: who may not know cannot learn."""
+    if principal.person is not None:
+        return (
+            f"There is no project {name[:80]!r} that {principal.name} is a member of; "
+            f"{principal.project_name!r} is one."
+        )
     return (
         f"There is no project {name[:80]!r} that the key {principal.key_name!r} opens; "
         f"its own is {principal.project_name!r}."

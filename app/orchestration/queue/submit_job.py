@@ -160,6 +160,7 @@ def build_submission(
         message=_message(spec),
         spec_sources=resolved.sources_json(),
         owner_key_id=None if principal is None else principal.key_id,
+        owner_person_id=None if principal is None else principal.person_id,
         audit_id=None if principal is None else entropy.new_id(),
         address=None if origin is None else origin.address,
         request_id=None if origin is None else origin.request_id,

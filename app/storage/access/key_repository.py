@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, insert, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
 from app.domain.access.roles import Role
@@ -21,9 +21,11 @@ from app.storage.session.record_session import RecordSession
 _KEYS: Final = tables.api_keys
 _PROJECTS: Final = tables.projects
 _SESSIONS: Final = tables.sessions
+_MEMBERS: Final = tables.memberships
+_PEOPLE: Final = tables.people
 _SHOWN: Final = (
-    "id", "project_id", "name", "role", "prefix", "created_at", "created_by", "expires_at",
-    "last_used_at", "revoked_at", "revoked_by", "former_until_at",
+    "id", "project_id", "person_id", "name", "role", "prefix", "created_at", "created_by",
+    "expires_at", "last_used_at", "revoked_at", "revoked_by", "former_until_at",
 )  # fmt: skip
 
 
@@ -31,6 +33,7 @@ _SHOWN: Final = (
 class KeyRow:
     """A key without its secret. prefix: what it begins with; None for those of before prefixes.
 
+    person_id: whose it is; None for a service key. role: of a person's key, the most that it may.
     former_until_at: until when the key of before the last rotation is good, too.
     """
 
@@ -46,11 +49,12 @@ class KeyRow:
     revoked_at: datetime | None
     revoked_by: str | None
     former_until_at: datetime | None
+    person_id: UUID | None = None
 
 
 @dataclass(frozen=True)
 class ProjectRow:
-    """A project. jobs: all that it ever had; keys: those that are good."""
+    """A project. jobs: all that it ever had; keys: service keys that are good; members: people."""
 
     id: UUID
     name: str
@@ -58,6 +62,22 @@ class ProjectRow:
     archived_at: datetime | None
     jobs: int
     keys: int
+    members: int
+
+
+@dataclass(frozen=True)
+class KeyOwner:
+    """A person, with its keys in every project; or a project, with its service keys."""
+
+    project_id: UUID
+    person_id: UUID | None = None
+
+    @property
+    def condition(self) -> ColumnElement[bool]:
+        """Of the owner's keys."""
+        if self.person_id is not None:
+            return _KEYS.c.person_id == self.person_id
+        return and_(_KEYS.c.project_id == self.project_id, _KEYS.c.person_id.is_(None))
 
 
 class KeyRepository:
@@ -74,20 +94,37 @@ class KeyRepository:
         self._session.execute(select(tables.deployment.c.id).with_for_update())
 
     def good_admins(self, now: datetime) -> set[UUID]:
-        """Admins' keys that are good and have no end: one of them must always be left."""
+        """Admins' keys that are good and have no end: one of them must always be left.
+
+        A person's counts while the person is an admin somewhere, and not disabled.
+        """
+        person_is_admin = exists().where(
+            _MEMBERS.c.person_id == _KEYS.c.person_id,
+            _MEMBERS.c.role == Role.ADMIN,
+            _PEOPLE.c.id == _KEYS.c.person_id,
+            _PEOPLE.c.disabled_at.is_(None),
+        )
         statement = select(_KEYS.c.id).where(
-            _KEYS.c.role == Role.ADMIN, is_good(now), _KEYS.c.expires_at.is_(None)
+            _KEYS.c.role == Role.ADMIN,
+            is_good(now),
+            _KEYS.c.expires_at.is_(None),
+            or_(_KEYS.c.person_id.is_(None), person_is_admin),
         )
         return {row.id for row in self._session.execute(statement)}
 
-    def keys(self, project_id: UUID, limit: int) -> list[KeyRow]:
-        """A project's keys: those that are not revoked, then the others; each the newest first."""
-        return self._keys(_KEYS.c.project_id == project_id, limit=limit)
+    def keys(self, owner: KeyOwner, limit: int) -> list[KeyRow]:
+        """Keys that are not revoked, then the others; each the newest first."""
+        return self._keys(owner.condition, limit=limit)
 
-    def key(self, project_id: UUID, name: str) -> KeyRow | None:
-        """The project's key of that name, locked."""
-        found = self._keys(_KEYS.c.project_id == project_id, _KEYS.c.name == name, locked=True)
+    def key(self, owner: KeyOwner, name: str) -> KeyRow | None:
+        """The owner's key of that name, locked."""
+        found = self._keys(owner.condition, _KEYS.c.name == name, locked=True)
         return next(iter(found), None)
+
+    def is_name_of_service_key(self, name: str) -> bool:
+        """Whether a service key of any project, good or not, has the name."""
+        statement = select(exists().where(_KEYS.c.name == name, _KEYS.c.person_id.is_(None)))
+        return bool(self._session.execute(statement).scalar_one())
 
     def expiry_of(self, key_id: UUID) -> datetime | None:
         """When a key ends; None for one without an end, and for one that has no row."""
@@ -98,8 +135,13 @@ class KeyRepository:
         """Store a key; False where its name is taken."""
         statement = (
             insert_new(_KEYS)
-            .values(**vars(row), key_hash=key_hash, is_admin=row.role is Role.ADMIN)
-            .on_conflict_do_nothing(index_elements=["project_id", "name"])
+            .values(
+                **vars(row),
+                key_hash=key_hash,
+                # The release before this one knows no people, and no key that may do less.
+                is_admin=row.role is Role.ADMIN and row.person_id is None,
+            )
+            .on_conflict_do_nothing()
             .returning(_KEYS.c.id)
         )
         return self._session.execute(statement).one_or_none() is not None
@@ -116,6 +158,10 @@ class KeyRepository:
             former_hash=former,
             former_until_at=former_until_at,
         )
+
+    def change_role(self, key_id: UUID, role: Role) -> None:
+        """Another role for a service key."""
+        self._change(key_id, role=role, is_admin=role is Role.ADMIN)
 
     def revoke_key(self, key_id: UUID, at: datetime, by: str) -> None:
         """End a key, and every secret that it had."""
@@ -144,13 +190,19 @@ class KeyRepository:
         )
         keys = (
             select(func.count())
-            .where(_KEYS.c.project_id == _PROJECTS.c.id, is_good(now))
+            .where(_KEYS.c.project_id == _PROJECTS.c.id, _KEYS.c.person_id.is_(None), is_good(now))
+            .correlate(_PROJECTS)
+            .scalar_subquery()
+        )
+        members = (
+            select(func.count())
+            .where(_MEMBERS.c.project_id == _PROJECTS.c.id)
             .correlate(_PROJECTS)
             .scalar_subquery()
         )
         statement = select(
             _PROJECTS.c.id, _PROJECTS.c.name, _PROJECTS.c.created_at, _PROJECTS.c.archived_at,
-            jobs, keys,
+            jobs, keys, members,
         ).order_by(_PROJECTS.c.name).limit(limit)  # fmt: skip
         if name is not None:
             statement = statement.where(_PROJECTS.c.name == name)
@@ -200,7 +252,7 @@ class KeyRepository:
         rows = self._session.execute(
             statement.with_for_update(key_share=True) if locked else statement
         )
-        return [KeyRow(*row) for row in rows]
+        return [KeyRow(**row) for row in rows.mappings()]
 
     def _change(self, key_id: UUID, **values: object) -> None:
         self._session.execute(update(_KEYS).where(_KEYS.c.id == key_id).values(values))

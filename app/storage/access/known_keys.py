@@ -1,7 +1,8 @@
-"""Which key a digest belongs to, as a `Principal`: for requests, sign-ins and sessions.
+"""Which key, session or person a request comes from, as a `Principal`.
 
-Lives here: what makes a key good, once as text for the async pool and once for SQLAlchemy. Not
-here: making and revoking keys (`key_repository`).
+Lives here: what makes a key good, and what a person's memberships make of its keys and sessions,
+for the async pool and for SQLAlchemy alike. Not here: making and revoking keys (`key_repository`),
+or the rule that turns memberships into a role (`app.domain.access.roles`).
 """
 
 from __future__ import annotations
@@ -9,62 +10,170 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, and_, func, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    FromClause,
+    Row,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    bindparam,
+    false,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 
-from app.domain.access.principal import Principal
-from app.domain.access.roles import Role
+from app.domain.access.principal import Person, Principal
+from app.domain.access.roles import ROLES_OF, Action, Role, role_of_person
 from app.storage.schema import tables
-
-KEY_OF_DIGEST: Final = """
-SELECT api_keys.id, api_keys.name, api_keys.project_id, projects.name, api_keys.role,
-    projects.archived_at IS NULL, coalesce(projects.rules_version, 0),
-    coalesce(api_keys.last_used_at < %(use_is_old_at)s, true)
-FROM api_keys JOIN projects ON projects.id = api_keys.project_id
-WHERE (api_keys.key_hash = %(key_hash)s
-        OR (api_keys.former_hash = %(key_hash)s AND api_keys.former_until_at > %(now)s))
-    AND api_keys.revoked_at IS NULL
-    AND (api_keys.expires_at IS NULL OR api_keys.expires_at > %(now)s)
-"""
-"""The columns of a `Principal`, and whether its last use is to be written again."""
-
-USE_KEY: Final = """
-UPDATE api_keys SET last_used_at = %(now)s
-WHERE id = %(key_id)s AND (last_used_at IS NULL OR last_used_at < %(use_is_old_at)s)
-"""
-
-PROJECT_OF_NAME: Final = """
-SELECT id, archived_at IS NULL, coalesce(rules_version, 0) FROM projects WHERE name = %(name)s
-"""
-"""A project's id, whether it takes jobs, and the number of its rules."""
-
-RULES_OF_PROJECT: Final = """
-SELECT coalesce(rules_version, 0), rules FROM projects WHERE id = %(project_id)s
-"""
+from app.storage.session.ready_statement import Ready
 
 _KEYS: Final = tables.api_keys
 _PROJECTS: Final = tables.projects
-
-PRINCIPALS: Final = select(
-    _KEYS.c.id,
-    _KEYS.c.name,
-    _KEYS.c.project_id,
-    _PROJECTS.c.name,
-    _KEYS.c.role,
-    _PROJECTS.c.archived_at.is_(None),
-    func.coalesce(_PROJECTS.c.rules_version, 0),
-).join(_PROJECTS, _PROJECTS.c.id == _KEYS.c.project_id)
-"""The columns of a `Principal`, for every key."""
+_PEOPLE: Final = tables.people
+_MEMBERS: Final = tables.memberships
+_INSTANT: Final = DateTime(timezone=True)
+Instant = datetime | ColumnElement[datetime]
 
 
-def is_good(now: datetime) -> ColumnElement[bool]:
+def is_good(now: Instant) -> ColumnElement[bool]:
     """Whether a key is neither revoked nor over."""
     expires_at = _KEYS.c.expires_at
     return and_(_KEYS.c.revoked_at.is_(None), or_(expires_at.is_(None), expires_at > now))
 
 
+def principals(
+    source: FromClause, person_id: ColumnElement[Any], home: ColumnElement[Any]
+) -> Select[Any]:
+    """The columns of `principal_of`, for keys and people that some project opens for.
+
+    source: has the keys. person_id: the person behind each row, if there is one. home: the project
+    that a row works in; a person who is no member of it works in the project that it joined first.
+    """
+    member = (
+        select(_MEMBERS.c.project_id, _MEMBERS.c.role)
+        .where(_MEMBERS.c.person_id == person_id)
+        .order_by(
+            func.coalesce(_MEMBERS.c.project_id == home, false()).desc(),
+            _MEMBERS.c.created_at,
+            _MEMBERS.c.project_id,
+        )
+        .limit(1)
+        .lateral("member")
+    )
+    wide = _MEMBERS.alias("wide")
+    elsewhere = (
+        # Of the two, "admin" comes first in the alphabet.
+        select(func.min(wide.c.role))
+        .where(
+            wide.c.person_id == person_id,
+            or_(*(wide.c.role == role for role in sorted(ROLES_OF[Action.OPEN_PROJECT]))),
+        )
+        .scalar_subquery()
+    )
+    return (
+        select(
+            _KEYS.c.id,
+            _KEYS.c.name,
+            _PROJECTS.c.id,
+            _PROJECTS.c.name,
+            _KEYS.c.role,
+            _PROJECTS.c.archived_at.is_(None),
+            func.coalesce(_PROJECTS.c.rules_version, 0),
+            _PEOPLE.c.id,
+            _PEOPLE.c.name,
+            member.c.role,
+            elsewhere,
+        )
+        .select_from(
+            source.outerjoin(_PEOPLE, _PEOPLE.c.id == person_id)
+            .outerjoin(member, true())
+            .join(_PROJECTS, _PROJECTS.c.id == func.coalesce(member.c.project_id, home))
+        )
+        .where(
+            or_(
+                _PEOPLE.c.id.is_(None),
+                and_(_PEOPLE.c.disabled_at.is_(None), member.c.project_id.is_not(None)),
+            )
+        )
+    )
+
+
+OF_KEYS: Final = principals(_KEYS, _KEYS.c.person_id, _KEYS.c.project_id)
+"""For every key, good or not."""
+
+_NOW: Final = bindparam("now", type_=_INSTANT)
+_HASH: Final = bindparam("key_hash", type_=Text)
+_USE_IS_OLD_AT: Final = bindparam("use_is_old_at", type_=_INSTANT)
+
+KEY_OF_DIGEST: Final = Ready(
+    OF_KEYS.add_columns(
+        func.coalesce(_KEYS.c.last_used_at < _USE_IS_OLD_AT, true()),
+    ).where(
+        or_(
+            _KEYS.c.key_hash == _HASH,
+            and_(_KEYS.c.former_hash == _HASH, _KEYS.c.former_until_at > _NOW),
+        ),
+        is_good(_NOW),
+    )
+)
+"""The columns of `principal_of`, and whether the key's last use is to be written again."""
+
+USE_KEY: Final = Ready(
+    update(_KEYS)
+    .where(
+        _KEYS.c.id == bindparam("key_id", type_=Uuid),
+        or_(_KEYS.c.last_used_at.is_(None), _KEYS.c.last_used_at < _USE_IS_OLD_AT),
+    )
+    .values(last_used_at=_NOW)
+)
+
+PROJECT_OF_NAME: Final = Ready(
+    select(
+        _PROJECTS.c.id,
+        _PROJECTS.c.archived_at.is_(None),
+        func.coalesce(_PROJECTS.c.rules_version, 0),
+        select(_MEMBERS.c.role)
+        .where(
+            _MEMBERS.c.project_id == _PROJECTS.c.id,
+            _MEMBERS.c.person_id == bindparam("person_id", type_=Uuid),
+        )
+        .scalar_subquery(),
+    ).where(_PROJECTS.c.name == bindparam("name", type_=Text))
+)
+"""A project's id, whether it takes jobs, the number of its rules, and a person's role there."""
+
+RULES_OF_PROJECT: Final = """
+SELECT coalesce(rules_version, 0), rules FROM projects WHERE id = %(project_id)s
+"""
+
+
 def principal_of(row: tuple[Any, ...] | Row[Any]) -> Principal:
     """The principal of a row that begins with the columns of one."""
     key_id, key_name, project_id, project_name, role, takes_jobs, rules_version = row[:7]
+    person_id, person_name, member_role, elsewhere = row[7:11]
+    person, limit = None, Role.ADMIN if role is None else Role(role)
+    if person_id is not None:
+        person = Person(person_id, person_name, _role(elsewhere), limit)
+        of_person = role_of_person(_role(member_role), person.elsewhere, limit)
+        assert of_person is not None, "a person without a membership"
+        limit = of_person
     return Principal(
-        key_id, key_name, project_id, project_name, Role(role), takes_jobs, rules_version
+        key_id,
+        key_name or "",
+        project_id,
+        project_name,
+        limit,
+        takes_jobs,
+        rules_version,
+        person=person,
     )
+
+
+def _role(word: str | None) -> Role | None:
+    return None if word is None else Role(word)

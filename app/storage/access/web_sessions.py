@@ -5,22 +5,84 @@ Not here: what a cookie holds of them (`app.web.session`).
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Insert,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
 
 from app.domain.access.principal import Origin, Principal
+from app.domain.access.session_rules import SEEN_RECORDED_EVERY, SESSION_IDLE
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import AuditEntry, Subject, entry_of
-from app.storage.access.known_keys import PRINCIPALS, is_good, principal_of
+from app.storage.access.known_keys import OF_KEYS, is_good, principal_of, principals
 from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
 
+log = logging.getLogger(__name__)
+
 _REMOVED_MAX: Final = 100
+_SHOWN_ID: Final = 16
 _SESSIONS: Final = tables.sessions
 _KEYS: Final = tables.api_keys
+_PERSON_ID: Final = func.coalesce(_SESSIONS.c.person_id, _KEYS.c.person_id)
+_LAST_SEEN: Final = func.coalesce(_SESSIONS.c.last_seen_at, _SESSIONS.c.created_at)
+_OF_SESSIONS: Final = principals(
+    _SESSIONS.outerjoin(_KEYS, _KEYS.c.id == _SESSIONS.c.key_id),
+    _PERSON_ID,
+    func.coalesce(_SESSIONS.c.project_id, _KEYS.c.project_id),
+)
+
+
+@dataclass(frozen=True)
+class NewSession:
+    """A session that begins. id_hash: SHA-256 of what its cookie has.
+
+    browser, address: what the request said of itself, for its owner to tell sessions apart.
+    """
+
+    id_hash: str
+    created_at: datetime
+    expires_at: datetime
+    browser: str | None = None
+    address: str | None = None
+
+    def insert(self, **owner: UUID) -> Insert:
+        """The statement that stores it. owner: `key_id`, or `person_id` with its `project_id`."""
+        return insert(_SESSIONS).values(**vars(self), last_seen_at=self.created_at, **owner)
+
+    def entry(self, owner: Principal, audit_id: UUID) -> AuditEntry:
+        """The row that says who signed in, from where."""
+        after = _facts(self.created_at, self.expires_at, None)
+        action, subject = AuditAction.SESSION_BEGIN, _subject(owner, self.id_hash)
+        return entry_of(audit_id, self.created_at, owner, action, subject, after=after)
+
+
+@dataclass(frozen=True)
+class SessionRow:
+    """A session for its owner to see. id: tells it apart, and opens nothing."""
+
+    id: str
+    created_at: datetime
+    expires_at: datetime
+    last_seen_at: datetime
+    browser: str | None
+    address: str | None
 
 
 class WebSessions:
@@ -30,23 +92,17 @@ class WebSessions:
         self._engine = engine
 
     def begin(
-        self,
-        id_hash: str,
-        key_hash: str,
-        now: datetime,
-        expires_at: datetime,
-        origin: Origin,
-        audit_id: UUID,
+        self, session: NewSession, key_hash: str, origin: Origin, audit_id: UUID
     ) -> Principal | None:
         """Keep a session of the key with this SHA-256; None, and nothing kept, where none is good.
-
         audit_id: of the row that says who signed in, from where.
 
         Every new row removes up to a hundred old ones, so that the table stays small without
         anybody who looks after it.
         """
+        now = session.created_at
         # Locked as a rotation locks it: either ends the sessions that the other has seen begin.
-        key = PRINCIPALS.where(_KEYS.c.key_hash == key_hash, is_good(now)).with_for_update(
+        key = OF_KEYS.where(_KEYS.c.key_hash == key_hash, is_good(now)).with_for_update(
             key_share=True, of=_KEYS
         )
         old = (
@@ -61,67 +117,132 @@ class WebSessions:
             if row is None:
                 return None
             owner = principal_of(row)
+            assert owner.key_id is not None
             connection.execute(
                 update(_KEYS).where(_KEYS.c.id == owner.key_id).values(last_used_at=now)
             )
             connection.execute(delete(_SESSIONS).where(_SESSIONS.c.id_hash.in_(old)))
-            connection.execute(
-                insert(_SESSIONS).values(
-                    id_hash=id_hash, key_id=owner.key_id, created_at=now, expires_at=expires_at
-                )
-            )
-            begun = AuditAction.SESSION_BEGIN, _subject(owner, id_hash)
-            facts = {"created_at": now, "expires_at": expires_at, "ended_at": None}
-            _record(
-                connection, entry_of(audit_id, now, owner.from_origin(origin), *begun, after=facts)
-            )
+            connection.execute(session.insert(key_id=owner.key_id))
+            _record(connection, session.entry(owner.from_origin(origin), audit_id))
         return owner
 
     def owner(self, id_hash: str, now: datetime) -> Principal | None:
-        """Whose it is; None once it or its key has ended, and for one that is unknown."""
-        statement = PRINCIPALS.join(_SESSIONS, _SESSIONS.c.key_id == _KEYS.c.id).where(
-            _SESSIONS.c.id_hash == id_hash,
-            _SESSIONS.c.ended_at.is_(None),
-            _SESSIONS.c.expires_at > now,
-            is_good(now),
+        """Whose it is; None once it or its key has ended, and for one that is unknown.
+
+        Writes that it was seen, where the last time that was written is old.
+        """
+        statement = _OF_SESSIONS.add_columns(_LAST_SEEN).where(
+            _SESSIONS.c.id_hash == id_hash, _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now))
         )
         with self._engine.connect() as connection:
             row = connection.execute(statement).one_or_none()
-        return None if row is None else principal_of(row)
+        if row is None:
+            return None
+        if row[-1] <= now - SEEN_RECORDED_EVERY:
+            self._record_sight(id_hash, now)
+        return principal_of(row)
 
-    def end(self, id_hash: str, now: datetime, origin: Origin, audit_id: UUID) -> None:
+    def of_owner(self, owner: Principal, now: datetime, limit: int) -> list[SessionRow]:
+        """The live sessions of a person, with every key, or of a service key; the newest first."""
+        statement = (
+            select(
+                func.left(_SESSIONS.c.id_hash, _SHOWN_ID),
+                _SESSIONS.c.created_at,
+                _SESSIONS.c.expires_at,
+                _LAST_SEEN,
+                _SESSIONS.c.browser,
+                _SESSIONS.c.address,
+            )
+            .outerjoin(_KEYS, _KEYS.c.id == _SESSIONS.c.key_id)
+            .where(_is_of(owner), _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now)))
+            .order_by(_SESSIONS.c.created_at.desc(), _SESSIONS.c.id_hash)
+            .limit(limit)
+        )
+        with self._engine.connect() as connection:
+            return [SessionRow(*row) for row in connection.execute(statement)]
+
+    def end(self, owner: Principal, id_hash: str, now: datetime, audit_id: UUID) -> None:
         """End it; one that is unknown or has ended is no error.
 
-        audit_id: of the row that says who signed out, from where.
+        owner: whose it is. audit_id: of the row that says who signed out, from where.
         """
+        self._end(owner, _SESSIONS.c.id_hash == id_hash, now, audit_id)
+
+    def end_of_owner(
+        self, owner: Principal, session_id: str, now: datetime, audit_id: UUID
+    ) -> bool:
+        """End the owner's live session of that id; False for none. audit_id: as `end`."""
+        shown = func.left(_SESSIONS.c.id_hash, _SHOWN_ID) == session_id
+        mine = (
+            select(_SESSIONS.c.id_hash)
+            .outerjoin(_KEYS, _KEYS.c.id == _SESSIONS.c.key_id)
+            .where(shown, _is_of(owner), _is_live(now))
+        )
+        return self._end(owner, _SESSIONS.c.id_hash.in_(mine), now, audit_id)
+
+    def show_project(self, id_hash: str, project_id: UUID) -> None:
+        """Let the session's pages show a project of the person's."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                update(_SESSIONS)
+                .where(_SESSIONS.c.id_hash == id_hash)
+                .values(project_id=project_id)
+            )
+
+    def _end(
+        self, owner: Principal, which: ColumnElement[bool], now: datetime, audit_id: UUID
+    ) -> bool:
         statement = (
             update(_SESSIONS)
-            .where(_SESSIONS.c.id_hash == id_hash, _SESSIONS.c.ended_at.is_(None))
+            .where(which, _SESSIONS.c.ended_at.is_(None))
             .values(ended_at=now)
-            .returning(_SESSIONS.c.key_id, _SESSIONS.c.created_at, _SESSIONS.c.expires_at)
+            .returning(_SESSIONS.c.id_hash, _SESSIONS.c.created_at, _SESSIONS.c.expires_at)
         )
         with self._engine.begin() as connection:
             ended = connection.execute(statement).one_or_none()
             if ended is None:
-                return
-            of_key = PRINCIPALS.where(_KEYS.c.id == ended.key_id)
-            owner = principal_of(connection.execute(of_key).one()).from_origin(origin)
-            before = {
-                "created_at": ended.created_at, "expires_at": ended.expires_at, "ended_at": None,
-            }  # fmt: skip
-            _record(
-                connection,
-                entry_of(
-                    audit_id, now, owner, AuditAction.SESSION_END, _subject(owner, id_hash),
-                    before, {**before, "ended_at": now},
-                ),
-            )  # fmt: skip
+                return False
+            id_hash, created_at, expires_at = ended
+            before, after = (_facts(created_at, expires_at, end) for end in (None, now))
+            action, subject = AuditAction.SESSION_END, _subject(owner, id_hash)
+            _record(connection, entry_of(audit_id, now, owner, action, subject, before, after))
+        return True
+
+    def _record_sight(self, id_hash: str, now: datetime) -> None:
+        """What cannot be written, as on a full disk, must not close a page."""
+        statement = update(_SESSIONS).where(_SESSIONS.c.id_hash == id_hash)
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(statement.values(last_seen_at=now))
+        except DBAPIError as error:
+            reason = str(error).partition("\n")[0]
+            log.warning("that a session was seen could not be stored: %s", reason)
+
+
+def _facts(
+    created_at: datetime, expires_at: datetime, ended_at: datetime | None
+) -> dict[str, object]:
+    return {"created_at": created_at, "expires_at": expires_at, "ended_at": ended_at}
 
 
 def _subject(owner: Principal, id_hash: str) -> Subject:
     # A part of the digest tells sessions apart.
-    return Subject(SubjectKind.SESSION, id_hash[:16], owner.key_name, owner.project_id)
+    return Subject(SubjectKind.SESSION, id_hash[:_SHOWN_ID], owner.name, owner.project_id)
 
 
 def _record(connection: Connection, entry: AuditEntry) -> None:
     connection.exec_driver_sql(INSERT_ENTRY, entry_parameters(entry))
+
+
+def _is_live(now: datetime) -> ColumnElement[bool]:
+    return and_(
+        _SESSIONS.c.ended_at.is_(None),
+        _SESSIONS.c.expires_at > now,
+        now - SESSION_IDLE < _LAST_SEEN,
+    )
+
+
+def _is_of(owner: Principal) -> ColumnElement[bool]:
+    if owner.person is not None:
+        return _PERSON_ID.in_((owner.person.id,))
+    return _SESSIONS.c.key_id == owner.key_id

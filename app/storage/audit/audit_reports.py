@@ -10,8 +10,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Select, and_, func, select, tuple_
+from sqlalchemy import ColumnElement, Engine, Select, and_, func, or_, select, tuple_
 
+from app.domain.access.person_rules import folded
 from app.domain.audit.audit_action import AuditAction
 from app.domain.audit.audit_entry import ENTRY_FIELDS, AuditEntry
 from app.domain.audit.seal_check import StoredSeal
@@ -28,8 +29,8 @@ _REFUSALS: Final = audit_refusals.c
 class AuditFilter:
     """What is listed. project_id: None is every project, and what belongs to none.
 
-    who: the name of a key, or `home/key` as rows show it. before: the `at` and `id` that the part
-    before ended on.
+    who: the name of a person or a key, or `home/key` as rows show it. before: the `at` and `id`
+    that the part before ended on.
     """
 
     project_id: UUID | None
@@ -42,17 +43,20 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row for people. number: None until it is sealed. key, key_project, project: names."""
+    """A row for people. number: None until it is sealed. The rest below it are names."""
 
     entry: AuditEntry
     number: int | None
+    person: str | None
     key: str | None
     key_project: str | None
     project: str | None
 
     @property
     def who(self) -> str | None:
-        """The key, as histories name it: `home/key` in a project that is not its own."""
+        """The person, else the key as histories name it: `home/key` in a project not its own."""
+        if self.person is not None:
+            return self.person
         if self.key is None or self.key_project == self.project or self.project is None:
             return self.key
         return f"{self.key_project}/{self.key}"
@@ -148,10 +152,12 @@ class AuditReports:
 
 
 def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
-    keys, projects = tables.api_keys, tables.projects
+    keys, projects, people = tables.api_keys, tables.projects, tables.people
     homes = projects.alias()
+    names = (people.c.name, keys.c.name, homes.c.name, projects.c.name)
     statement = (
-        select(*_ENTRY_COLUMNS, _ENTRIES.number, keys.c.name, homes.c.name, projects.c.name)
+        select(*_ENTRY_COLUMNS, _ENTRIES.number, *names)
+        .outerjoin(people, people.c.id == _ENTRIES.person_id)
         .outerjoin(keys, keys.c.id == _ENTRIES.key_id)
         .outerjoin(homes, homes.c.id == keys.c.project_id)
         .outerjoin(projects, projects.c.id == _ENTRIES.project_id)
@@ -162,9 +168,11 @@ def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
         statement = statement.where(_ENTRIES.project_id == wanted.project_id)
     if wanted.who is not None:
         home, _, name = wanted.who.rpartition("/")
-        statement = statement.where(keys.c.name == name)
+        key = and_(people.c.id.is_(None), keys.c.name == name)
         if home:
-            statement = statement.where(homes.c.name == home)
+            statement = statement.where(key, homes.c.name == home)
+        else:
+            statement = statement.where(or_(people.c.name_folded == folded(name), key))
     if wanted.actions:
         statement = statement.where(_ENTRIES.action.in_(wanted.actions))
     if wanted.day is not None:

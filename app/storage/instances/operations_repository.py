@@ -49,6 +49,16 @@ class OperationsRepository:
             raise NoResultFound("the deployment has no row yet")
         return Hearing(*row)
 
+    def add_deployment(self, deployment_id: UUID, secret: str) -> bool:
+        """Store what the deployment is known by; False where it is known already."""
+        statement = (
+            upsert(tables.deployment)
+            .values(id=1, deployment_id=deployment_id, secret=secret)
+            .on_conflict_do_nothing()
+            .returning(tables.deployment.c.id)
+        )
+        return self._session.execute(statement).one_or_none() is not None
+
     def deployment_secret(self) -> str:
         """Key from which credentials are derived."""
         return str(self._session.scalar(_SECRET))

@@ -21,6 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from app.domain.access.key_rules import USE_RECORDED_EVERY
 from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
 from app.storage.access.known_keys import (
     KEY_OF_DIGEST,
     PROJECT_OF_NAME,
@@ -109,20 +110,26 @@ class HotStatements:
         Writes its use where the last one that was written is old.
         """
         asked = {"key_hash": key_hash, "now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
-        rows = await self._read(KEY_OF_DIGEST, asked)
+        rows = await self._read(KEY_OF_DIGEST.text, KEY_OF_DIGEST.parameters(asked))
         if not rows:
             return None
-        principal, use_is_old = principal_of(rows[0]), rows[0][7]
+        principal, use_is_old = principal_of(rows[0]), rows[0][-1]
         if use_is_old and not self._only_reads():
             await self._record_use({**asked, "key_id": principal.key_id})
         return principal
 
-    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
-        """The id of the project of that name, whether it takes jobs, and the number of its rules;
-        None for none.
+    async def project(
+        self, name: str, person_id: UUID | None
+    ) -> tuple[UUID, bool, int, Role | None] | None:
+        """The id of the project of that name, whether it takes jobs, the number of its rules, and
+        the role that the person has there; None for none.
         """
-        rows = await self._read(PROJECT_OF_NAME, {"name": name})
-        return (rows[0][0], rows[0][1], rows[0][2]) if rows else None
+        asked = {"name": name, "person_id": person_id}
+        rows = await self._read(PROJECT_OF_NAME.text, PROJECT_OF_NAME.parameters(asked))
+        if not rows:
+            return None
+        project_id, takes_jobs, rules_version, role = rows[0]
+        return project_id, takes_jobs, rules_version, None if role is None else Role(role)
 
     async def project_rules(self, project_id: UUID) -> tuple[int, dict[str, Any] | None]:
         """The number of a project's rules, and the rules as they are stored."""
@@ -139,7 +146,7 @@ class HotStatements:
         """A use that cannot be written, as on a full disk, must not refuse a request."""
         try:
             async with self._pool.connection() as connection:
-                await connection.execute(USE_KEY, parameters)
+                await connection.execute(USE_KEY.text, parameters)
         except (psycopg.Error, PoolTimeout) as error:
             log.warning("the last use of a key was not stored: %s", str(error).partition("\n")[0])
 

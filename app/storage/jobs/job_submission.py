@@ -18,10 +18,11 @@ class Submission:
     """One field per stored value: the job, its own budget and its first event.
 
     spec_json: the normal form of the spec, JSON text. budget_microusd: None means no cap.
-    owner_key_id: the key that submits it; None for none, as in a simulation.
+    owner_key_id, owner_person_id: the key and the person that submit it; None for none, as in a
+    simulation. spec_sources: as `Job`.
     idempotency_digest: of the spec as asked, before its project gave it anything and before a name
-    was made; None without a key. spec_sources: as `Job`. audit_id: of the row that says who
-    submitted it, from where; None for none, as in a simulation.
+    was made; None without a key. audit_id: of the row that says who submitted it, from where; None
+    for none, as in a simulation.
     """
 
     job_id: UUID
@@ -47,6 +48,7 @@ class Submission:
     actor: str
     message: str
     owner_key_id: UUID | None = None
+    owner_person_id: UUID | None = None
     spec_sources: SpecSourcesDocument | None = None
     audit_id: UUID | None = None
     address: str | None = None

@@ -36,7 +36,7 @@ WITH given AS (
         submitted_at timestamptz, queue_rank_at timestamptz, deadline_at timestamptz,
         max_wait_at timestamptz, max_duration_seconds int, timer_at timestamptz,
         total_steps bigint, budget_microusd bigint, idempotency_key text, idempotency_digest text,
-        actor text, message text, owner_key_id uuid, spec_sources jsonb,
+        actor text, message text, owner_key_id uuid, owner_person_id uuid, spec_sources jsonb,
         audit_id uuid, address text, request_id text
     )
 ), job AS (
@@ -45,14 +45,16 @@ WITH given AS (
         version, event_seq, next_fence, capacity_key, market_mode,
         submitted_at, updated_at, queue_rank_at, deadline_at, max_wait_at, max_duration_seconds,
         timer_at, committed_step, total_steps, retries_used, consecutive_failures,
-        attempts_without_progress, idempotency_key, idempotency_digest, owner_key_id, spec_sources
+        attempts_without_progress, idempotency_key, idempotency_digest, owner_key_id,
+        owner_person_id, spec_sources
     )
     SELECT job_id, project_id, budget_id, name, spec_json::jsonb, spec_digest,
         'queued', priority, node_count,
         0, 1, 1, capacity_key, market_mode,
         submitted_at, submitted_at, queue_rank_at, deadline_at, max_wait_at,
         max_duration_seconds, timer_at, 0, total_steps, 0, 0,
-        0, idempotency_key, idempotency_digest, owner_key_id, spec_sources
+        0, idempotency_key, idempotency_digest, owner_key_id,
+        owner_person_id, spec_sources
     FROM given
     ON CONFLICT DO NOTHING
     RETURNING id
@@ -68,10 +70,10 @@ WITH given AS (
     FROM stored
 ), audit AS (
     INSERT INTO audit_entries (
-        id, at, project_id, key_id, address, request_id,
+        id, at, project_id, key_id, person_id, address, request_id,
         action, subject_kind, subject_id, subject_name, digest_after, outcome
     )
-    SELECT audit_id, submitted_at, project_id, owner_key_id, address, request_id,
+    SELECT audit_id, submitted_at, project_id, owner_key_id, owner_person_id, address, request_id,
         %(action)s::text, %(kind)s::text, job_id::text, name, spec_digest, %(outcome)s::text
     FROM stored WHERE audit_id IS NOT NULL
 )

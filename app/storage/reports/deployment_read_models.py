@@ -49,13 +49,14 @@ class QuotedPoolRow(Quote):
 @dataclass(frozen=True)
 class InstanceAddress:
     """Where an instance is: its provider, and the id there once it has started. And whose: the
-    project of its job, and the key that submitted that.
+    project of its job, and the key and person that submitted that.
     """
 
     provider: str
     provider_instance_id: str | None
     project_id: UUID
     owner_key_id: UUID | None
+    owner_person_id: UUID | None
 
 
 class DeploymentReports:
@@ -106,6 +107,7 @@ class DeploymentReports:
                 instances.c.provider_instance_id,
                 jobs.c.project_id,
                 jobs.c.owner_key_id,
+                jobs.c.owner_person_id,
             )
             .join(jobs, jobs.c.id == instances.c.job_id)
             .where(instances.c.id == instance_id, jobs.c.project_id == project_id)

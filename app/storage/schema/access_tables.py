@@ -1,4 +1,7 @@
-"""Tables of projects, their keys, and the sessions of browsers."""
+"""Tables of projects, people, their keys, and the sessions of browsers.
+
+Not here: what people are sent or shown once, to come in with (`sign_in_tables`).
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    text,
 )
-from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.access.roles import Role
@@ -39,11 +42,14 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("id", Uuid, primary_key=True),
+    # Of a person's key: the project it works in where none is named.
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("person_id", Uuid, ForeignKey("people.id")),
     Column("name", Text, nullable=False),
     Column("key_hash", Text, nullable=False, unique=True),
     # What the release before this one reads of the role.
     Column("is_admin", Boolean, nullable=False),
+    # Of a person's key: at most this, however much more the person may do.
     Column("role", Word(Role), nullable=False),
     # What a key begins with, for people; not known of keys that are older than this column.
     Column("prefix", Text),
@@ -56,11 +62,49 @@ api_keys = Table(
     instant("last_used_at"),
     instant("revoked_at"),
     Column("revoked_by", Text),
-    Unique("project_id", "name"),
+    Index(
+        "uq_api_keys_name_in_project",
+        "project_id",
+        "name",
+        unique=True,
+        postgresql_where=text("person_id IS NULL"),
+    ),
+    Index(
+        "uq_api_keys_name_of_person",
+        "person_id",
+        "name",
+        unique=True,
+        postgresql_where=text("person_id IS NOT NULL"),
+    ),
     CheckConstraint(one_of("role", Role), name="role_known"),
     CheckConstraint(
         "(former_hash IS NULL) = (former_until_at IS NULL)", name="former_key_has_an_end"
     ),
+)
+
+people = Table(
+    "people",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("name", Text, nullable=False),
+    # Without case, width and joiners: histories name people, so no two may look alike by these.
+    Column("name_folded", Text, nullable=False, unique=True),
+    Column("email", Text),
+    instant("created_at", nullable=False),
+    # Opens nothing any more, whatever its memberships and keys are.
+    instant("disabled_at"),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("person_id", Uuid, ForeignKey("people.id"), primary_key=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), primary_key=True),
+    Column("role", Word(Role), nullable=False),
+    instant("created_at", nullable=False),
+    Column("created_by", Text),
+    Index("ix_memberships_project_id", "project_id"),
+    CheckConstraint(one_of("role", Role), name="role_known"),
 )
 
 # Of browsers; the cookie has what `id_hash` is the SHA-256 of.
@@ -68,9 +112,20 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id_hash", Text, primary_key=True),
-    Column("key_id", Uuid, ForeignKey("api_keys.id"), nullable=False),
+    # Whose it is: a key's that signed in, or a person's who came in without one.
+    Column("key_id", Uuid, ForeignKey("api_keys.id")),
+    Column("person_id", Uuid, ForeignKey("people.id")),
+    # What its pages show, where a person has chosen among its projects.
+    Column("project_id", Uuid, ForeignKey("projects.id")),
     instant("created_at", nullable=False),
     instant("expires_at", nullable=False),
+    # Within minutes; not known of sessions that are older than this column.
+    instant("last_seen_at"),
+    Column("browser", Text),
+    Column("address", Text),
     instant("ended_at"),
     Index("ix_sessions_expires_at", "expires_at"),
+    Index("ix_sessions_key_id", "key_id"),
+    Index("ix_sessions_person_id", "person_id"),
+    CheckConstraint("(key_id IS NULL) <> (person_id IS NULL)", name="session_has_one_owner"),
 )

@@ -77,6 +77,7 @@ jobs = Table(
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
     # The key that submitted it; not known of jobs that are older than this column.
     Column("owner_key_id", Uuid, ForeignKey("api_keys.id")),
+    Column("owner_person_id", Uuid, ForeignKey("people.id")),
     Column("budget_id", Uuid, ForeignKey("budgets.id"), nullable=False),
     Column("name", Text, nullable=False),
     Column("spec", JSONB, nullable=False),

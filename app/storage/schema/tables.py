@@ -1,12 +1,12 @@
 """All tables of jobs, instances and operations under one name; tables of money stand apart.
 
-Not here: columns (`access_tables`, `job_tables`, `instance_tables`, `operations_tables`), or
-statements (repositories, `hot_statements`).
+Not here: columns (`access_tables`, `sign_in_tables`, `job_tables`, `instance_tables`,
+`operations_tables`), or statements (repositories, `hot_statements`).
 """
 
 from __future__ import annotations
 
-from app.storage.schema.access_tables import api_keys, projects, sessions
+from app.storage.schema.access_tables import api_keys, memberships, people, projects, sessions
 from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
 from app.storage.schema.instance_tables import (
     attempt_members,
@@ -37,6 +37,7 @@ from app.storage.schema.operations_tables import (
     sweeps,
 )
 from app.storage.schema.schema import instant, metadata, one_of
+from app.storage.schema.sign_in_tables import invitations, logins, sign_in_attempts
 
 __all__ = [
     "MOVABLE_JOB",
@@ -56,18 +57,23 @@ __all__ = [
     "events",
     "instances",
     "instant",
+    "invitations",
     "job_estimates",
     "jobs",
     "launches",
     "log_chunks",
     "log_streams",
+    "logins",
+    "memberships",
     "metadata",
     "metric_points",
     "one_of",
+    "people",
     "phases",
     "placement_decisions",
     "projects",
     "sessions",
+    "sign_in_attempts",
     "stale_results",
     "sweeps",
 ]

@@ -29,7 +29,15 @@ from app.orchestration.agents.read_workdir import workdir_key
 from app.storage.schema import tables
 from app.storage.schema.tables import audit_entries
 from tests.integration.access.test_roles_of_routes import forms, routes
-from tests.support.api.people_api import SPEC, PeopleApi, bearer, browser_of, hidden_field, make_key
+from tests.support.api.people_api import (
+    SPEC,
+    PeopleApi,
+    bearer,
+    browser_of,
+    hidden_field,
+    make_key,
+    make_person_key,
+)
 from tests.support.servers.table_rows import add_row, execute, fetch, rows_of
 
 A: Final = AuditAction
@@ -51,6 +59,16 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
     ("POST", "/api/v1/projects/{project}/restore"): A.PROJECT_RESTORE,
     ("PUT", "/api/v1/projects/{project}/rules"): A.PROJECT_RULES,
     ("POST", "/api/v1/projects/apply"): A.PROJECT_RULES,
+    ("POST", "/api/v1/members/{member}/role"): A.MEMBER_ROLE,
+    ("POST", "/api/v1/members/{member}/remove"): A.MEMBER_REMOVE,
+    ("POST", "/api/v1/invitations"): A.INVITATION_CREATE,
+    ("POST", "/api/v1/invitations/{invitation}/revoke"): A.INVITATION_REVOKE,
+    ("POST", "/api/v1/people/{person}/disable"): A.PERSON_DISABLE,
+    ("POST", "/api/v1/people/{person}/enable"): A.PERSON_ENABLE,
+    ("POST", "/api/v1/me/keys"): A.KEY_CREATE,
+    ("POST", "/api/v1/me/keys/{key}/rotate"): A.KEY_ROTATE,
+    ("POST", "/api/v1/me/keys/{key}/revoke"): A.KEY_REVOKE,
+    ("POST", "/api/v1/me/sessions/{session}/end"): A.SESSION_END,
     ("POST", "/api/v1/sweep"): A.SWEEP_ASK,
     ("POST", "/api/v1/destroy"): A.DEPLOYMENT_DESTROY,
     ("POST", "/jobs/{job}/cancel"): A.JOB_CANCEL,
@@ -60,9 +78,17 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
     ("POST", "/jobs/-/command"): A.JOB_CANCEL,
     ("POST", "/jobs/{job}/clone"): A.JOB_SUBMIT,
     ("POST", "/jobs/{job}/run-again"): A.JOB_SUBMIT,
+    ("POST", "/account/sessions/{session}/end"): A.SESSION_END,
+    ("POST", "/account/keys/{key}/revoke"): A.KEY_REVOKE,
+    ("POST", "/login"): A.LOGIN_CONFIRM,
     ("POST", "/sign-in"): A.SESSION_BEGIN,
     ("POST", "/sign-out"): A.SESSION_END,
 }
+SHOWN_ONLY: Final = {("POST", "/account/project")}
+"""What changes nothing but which project one's own pages show."""
+WITHOUT_KEY: Final = {("POST", "/invitation"), ("POST", "/api/v1/login")}
+"""Who comes in by them has no key yet; their rows are looked at in `test_people`."""
+OF_PEOPLE: Final = ("/api/v1/me/", "/account/", "/login")
 CHANGING: Final = sorted(route for route, action in AUDITED.items() if action is not None)
 _READS: Final = {"GET", "HEAD"}
 _numbers = itertools.count(1)
@@ -98,6 +124,9 @@ class Scene:
 
     def send(self, method: str, path: str) -> Send:
         """The request; what it needs is there when this returns."""
+        if path.startswith(OF_PEOPLE):
+            engine, project_id = self.api.engine, self.api.project_id
+            self.key = make_person_key(engine, project_id, f"person {self.number}", Role.ADMIN)
         if path.startswith("/api/v1/"):
             return self._rest(method, path)
         return self._form(path)
@@ -113,6 +142,20 @@ class Scene:
             self.post("/api/v1/keys", name=self.name)
             self.post("/api/v1/projects", name=self.name)
             filled = filled.replace("{key}", self.name).replace("{project}", self.name)
+        if "/me/keys/" in path:
+            self.post("/api/v1/me/keys", name=self.name)
+        if "{member}" in path or "{person}" in path:
+            member = f"member {self.number}"
+            make_person_key(self.api.engine, self.api.project_id, member, Role.VIEWER)
+            filled = filled.replace("{member}", member).replace("{person}", member)
+        if path.endswith("/enable"):
+            self.post(f"/api/v1/people/member {self.number}/disable")
+        if "{invitation}" in path:
+            made = self.post("/api/v1/invitations", role="viewer")
+            filled = filled.replace("{invitation}", made["id"])
+        if "{session}" in path:
+            self.stack.enter_context(browser_of(self.api, self.key))
+            filled = filled.replace("{session}", self.session())
         if path.endswith("/restore"):
             self.post(f"/api/v1/projects/{self.name}/archive")
         if "{digest}" in path:
@@ -126,6 +169,8 @@ class Scene:
             "/api/v1/jobs/batch": {"action": "cancel", "ids": [self.name]},
             "/api/v1/keys": {"name": self.name},
             "/api/v1/projects": {"name": self.name},
+            "/api/v1/me/keys": {"name": self.name},
+            "/api/v1/members/{member}/role": {"role": "submitter"},
             "/api/v1/projects/{project}/rules": {"rules": {"ceilings": {"nodes": 2}}},
             "/api/v1/projects/apply": {
                 "projects": {self.name: {"rules": {"ceilings": {"nodes": 2}}}}
@@ -145,6 +190,8 @@ class Scene:
             form = {"key": self.key, "form_token": hidden_field(page, "form_token")}
             return lambda: browser.post("/sign-in", data=form)
         job = str(self.submit()["id"])
+        if path.startswith("/account/keys"):
+            self.post("/api/v1/me/keys", name=self.name)
         browser = self.stack.enter_context(browser_of(self.api, self.key))
         if path.endswith("/resume"):
             self.post(f"/api/v1/jobs/{self.name}/pause")
@@ -153,9 +200,19 @@ class Scene:
             "once": f"once-{self.number}",
             "action": "submit" if path.endswith("/clone") else "cancel",
             "job": job,
+            "challenge": f"{self.number:043d}",
+            "machine": "laptop",
             "spec": f"{{name: {self.name}-copy, trainer: {{model: mlp, data: digits, steps: 9}}}}",
         }
-        return lambda: browser.post(path.replace("{job}", self.name), data=form)
+        filled = path.replace("{job}", self.name).replace("{key}", self.name)
+        if "{session}" in path:
+            filled = filled.replace("{session}", self.session())
+        return lambda: browser.post(filled, data=form)
+
+    def session(self) -> str:
+        """The id of the key's newest session."""
+        found = self.api.client.get("/api/v1/me/sessions", headers=bearer(self.key)).json()
+        return str(found["items"][0]["id"])
 
     def submit(self) -> dict[str, Any]:
         """A job of this scene's name, which the key owns."""
@@ -219,7 +276,8 @@ def entries(api: PeopleApi) -> dict[UUID, Any]:
 def test_every_route_and_form_that_may_change_something_is_listed():
     found = {route for route in routes() if route[0] not in _READS}
     pages = {("POST", path) for path in (*forms(), "/sign-in", "/sign-out")}
-    assert found | pages == set(AUDITED)
+    assert found | pages == set(AUDITED) | SHOWN_ONLY
+    assert not WITHOUT_KEY & (found | pages)
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGING)
@@ -231,11 +289,12 @@ def test_a_change_leaves_one_row(scene: Scene, method: str, path: str):
     assert row.action is AUDITED[method, path]
     [key] = rows_of(scene.api.engine, tables.api_keys, key_hash=digest(scene.key))
     assert (row.key_id, row.address) == (key.id, "127.0.0.1")
+    assert row.person_id == key.person_id
     assert row.request_id == answer.headers["x-request-id"]
     assert row.number is None
     outside = row.action in (A.MACHINE_INTERRUPT, A.WORKDIR_UPLOAD)
     assert row.outcome is (AuditOutcome.BEGUN if outside else AuditOutcome.DONE)
-    of_deployment = row.subject_kind is SubjectKind.DEPLOYMENT
+    of_deployment = row.subject_kind in (SubjectKind.DEPLOYMENT, SubjectKind.PERSON)
     assert (row.project_id is None) is of_deployment
     assert row.digest_after is not None
     assert row.digest_after != row.digest_before
@@ -268,13 +327,17 @@ _ALSO_WRITTEN = {
     ("deployment", "adopt_reason"),
     ("api_keys", "last_used_at"),
 }
+# Attempts to sign in are counted whatever becomes of them.
+_APART = {"sign_in_attempts"}
 
 
-def contents(api: PeopleApi) -> dict[str, str]:
-    """A digest of every table."""
+def contents(api: PeopleApi) -> dict[str, list[str]]:
+    """The rows of every table."""
     found = {}
     with api.engine.connect() as connection:
         for table in tables.metadata.tables.values():
+            if table.name in _APART:
+                continue
             columns = ", ".join(
                 f'"{column.name}"'
                 for column in table.columns
@@ -282,7 +345,9 @@ def contents(api: PeopleApi) -> dict[str, str]:
             )
             rows = f"SELECT {columns} FROM {table.name}"
             found[table.name] = connection.execute(
-                text(f"SELECT md5(string_agg(t::text, ' ' ORDER BY t::text)) FROM ({rows}) AS t")
+                text(
+                    f"SELECT coalesce(array_agg(t::text ORDER BY t::text), '{{}}') FROM ({rows}) t"
+                )
             ).scalar_one()
     return found
 

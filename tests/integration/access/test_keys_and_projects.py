@@ -65,7 +65,12 @@ def test_a_key_is_shown_once_and_told_apart_by_its_beginning(api: PeopleApi):
 
 
 def test_who_am_i(api: PeopleApi):
-    assert api.get("/me") == {"key": "ada", "role": "maintainer", "project": "admin"}
+    assert api.get("/me") == {
+        "key": "ada",
+        "person": None,
+        "role": "maintainer",
+        "project": "admin",
+    }
 
 
 def test_a_use_is_written_once_a_minute(api: PeopleApi):

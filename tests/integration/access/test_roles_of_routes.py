@@ -27,7 +27,15 @@ from tests.support.api.people_api import (
 )
 from tests.support.servers.table_rows import add_row
 
-WITHOUT_KEY: Final = {"/healthz", "/readyz", "/openapi.json", "/sign-in", "/sign-out"}
+WITHOUT_KEY: Final = {
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/sign-in",
+    "/sign-out",
+    "/invitation",
+    "/api/v1/login",
+}
 COMMANDS: Final = {
     ("POST", "/api/v1/jobs/{job}/cancel"),
     ("POST", "/api/v1/jobs/{job}/pause"),
@@ -47,6 +55,22 @@ KEYS: Final = {
     ("POST", "/api/v1/keys/{key}/rotate"),
     ("POST", "/api/v1/keys/{key}/revoke"),
 }
+MEMBERS: Final = {
+    ("GET", "/api/v1/members"),
+    ("POST", "/api/v1/members/{member}/role"),
+    ("POST", "/api/v1/members/{member}/remove"),
+    ("GET", "/api/v1/invitations"),
+    ("POST", "/api/v1/invitations"),
+    ("POST", "/api/v1/invitations/{invitation}/revoke"),
+}
+OWN: Final = {
+    ("GET", "/api/v1/me/keys"),
+    ("POST", "/api/v1/me/keys"),
+    ("POST", "/api/v1/me/keys/{key}/rotate"),
+    ("POST", "/api/v1/me/keys/{key}/revoke"),
+    ("GET", "/api/v1/me/sessions"),
+    ("POST", "/api/v1/me/sessions/{session}/end"),
+}
 RULES: Final = {
     ("PUT", "/api/v1/projects/{project}/rules"),
     ("POST", "/api/v1/projects/apply"),
@@ -57,6 +81,7 @@ DEPLOYMENT_READS: Final = {
     ("GET", "/api/v1/projects"),
     ("GET", "/api/v1/audit/refusals"),
     ("GET", "/api/v1/audit/verify"),
+    ("GET", "/api/v1/people"),
 }
 DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/sweep"),
@@ -64,6 +89,8 @@ DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/projects"),
     ("POST", "/api/v1/projects/{project}/archive"),
     ("POST", "/api/v1/projects/{project}/restore"),
+    ("POST", "/api/v1/people/{person}/disable"),
+    ("POST", "/api/v1/people/{person}/enable"),
 }
 READS: Final = {
     ("GET", "/api/v1/me"),
@@ -95,6 +122,8 @@ ACTION_OF: Final = {
     **dict.fromkeys(KEYS, Action.MANAGE_KEYS),
     **dict.fromkeys(RULES, Action.MANAGE_RULES),
     ("GET", "/api/v1/audit"): Action.READ_AUDIT,
+    **dict.fromkeys(MEMBERS, Action.MANAGE_MEMBERS),
+    **dict.fromkeys(OWN, Action.MANAGE_OWN),
     **dict.fromkeys(DEPLOYMENT_READS, Action.READ_DEPLOYMENT),
     **dict.fromkeys(DEPLOYMENT_ORDERS, Action.OPERATE_DEPLOYMENT),
 }
@@ -106,6 +135,10 @@ FORMS: Final = {
     "/jobs/-/command": Action.COMMAND_JOB,
     "/jobs/{job}/clone": Action.SUBMIT,
     "/jobs/{job}/run-again": Action.SUBMIT,
+    "/account/sessions/{session}/end": Action.MANAGE_OWN,
+    "/account/keys/{key}/revoke": Action.MANAGE_OWN,
+    "/account/project": Action.MANAGE_OWN,
+    "/login": Action.MANAGE_OWN,
 }
 
 

@@ -19,6 +19,10 @@ PAGE = described_page()["paths"]
 CONTENT = b"not an archive"
 PARAMETERS = {
     "{key}": "nothing",
+    "{member}": "nothing",
+    "{person}": "nothing",
+    "{session}": "nothing",
+    "{invitation}": "0" * 32,
     "{project}": "nothing",
     "{instance_id}": "0" * 32,
     "{digest}": f"sha256:{hashlib.sha256(CONTENT).hexdigest()}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from sqlalchemy import select
@@ -10,6 +11,7 @@ from sqlalchemy import select
 from app.domain.access.roles import Role
 from app.storage.schema import tables
 from tests.support.api.agent_api import wait_until
+from tests.support.api.invited_people import Browser, accept_with
 from tests.support.api.people_api import make_key
 from tests.support.cli.cli_world import World
 from tests.support.servers.table_rows import change_rows, fetch_value
@@ -74,6 +76,43 @@ def test_projects_are_made_and_every_command_can_be_in_one(world: World):
     world.cli.ok("submit", spec, "-d", "-y", "--name", "placed")
     assert "placed" in world.cli.ok("jobs", "--project", "vision").out
     assert "1" in world.cli.ok("project").row("vision")
+
+
+def test_members_are_invited_listed_changed_and_removed(world: World):
+    as_admin(world)
+    invited = world.cli.ok("member", "invite", "--role", "viewer", "--email", "lea@example.com")
+    link = invited.out.strip()
+    assert link.startswith(f"{world.api.url}/invitation#")
+    assert "viewer of the project" in invited.errors
+    assert "lea@example.com" in world.cli.ok("member", "invitations").row("lea@example.com")
+    answer = accept_with(Browser(world.api.url), link.partition("#")[2], "Lea Müller")
+    found = re.search(r"lt_[\w-]{43}", answer.text)
+    assert found is not None, answer.text
+    assert "viewer" in world.cli.ok("member").row("Lea Müller", "person")
+    changed = world.cli.ok("member", "role", "lea müller", "submitter").out
+    assert changed == "Lea Müller has the role submitter.\n"
+    spare = world.cli.ok("member", "invite", "-q")
+    assert spare.errors == ""
+    [open_one] = world.cli.ok("member", "invitations", "-q").out.split()
+    assert "taken back" in world.cli.ok("member", "uninvite", open_one).out
+    again = world.cli.ok("member", "invite", "--again", "Lea Müller")
+    assert "For Lea Müller, once" in again.errors
+    admin = world.cli.variables["LOWTIDE_API_KEY"]
+    world.cli.variables["LOWTIDE_API_KEY"] = found[0]
+    assert "of Lea Müller, submitter of the project" in world.cli.ok("key", "show").out
+    [own] = world.cli.ok("key", "create", "notebook", "--mine", "--role", "viewer").out.split()
+    assert f"{own[:7]}…" in world.cli.ok("key", "list", "--mine").row("notebook", "viewer")
+    assert world.cli.ok("key", "revoke", "notebook", "--mine").out == "Key notebook is revoked.\n"
+    [session] = world.cli.ok("session", "list", "-q").out.split()
+    assert "signed out" in world.cli.ok("session", "end", session).out
+    assert "No browser is signed in." in world.cli.ok("session").out
+    world.cli.variables["LOWTIDE_API_KEY"] = admin
+    assert "Lea Müller" in world.cli.ok("person").out
+    assert "Nothing opens" in world.cli.ok("person", "disable", "Lea Müller").out
+    assert "disabled" in world.cli.ok("person", "list").row("Lea Müller")
+    world.cli.ok("person", "enable", "Lea Müller")
+    assert "is no member any more" in world.cli.ok("member", "remove", "Lea Müller").out
+    assert "no member 'nobody'" in world.cli.fails(2, "member", "remove", "nobody").errors
 
 
 def test_who_has_lost_every_key_makes_one_on_the_host(world: World):

@@ -138,7 +138,12 @@ def up(folder: Path) -> Iterator[Up]:
 def test_it_says_ready_once_on_a_line_of_its_own_and_is(up: Up):
     assert up.lines.count(f"ready {up.url}") == sum("ready http" in line for line in up.lines) == 1
     # Before that, nothing but where to look and what to sign in with, and as whom jobs run.
-    shown = (line for line in up.lines[: up.lines.index(f"ready {up.url}")] if "jobs" not in line)
+    before = up.lines[: up.lines.index(f"ready {up.url}")]
+    [link] = [line for line in before if "First admin" in line]
+    assert f"within 72 hours: {up.url}/invitation#" in link
+    token = link.partition("#")[2]
+    assert not any(token in log.read_text("utf-8") for log in (up.state_dir / "logs").iterdir())
+    shown = (line for line in before if "jobs" not in line and line != link)
     assert [line.partition(f" {up.state_dir}")[::2] for line in shown] == [
         ("lowtide  | starting; the programs log to", "/logs"),
         ("lowtide  | sign in with the key in", "/admin.key"),
@@ -410,7 +415,9 @@ def test_migrate_prepares_a_database_and_says_what_it_did(empty_database_url: st
     first = lowtide("migrate", "--json", **settings)
     assert first.returncode == 0, first.stderr
     key_path = str(state_dir / "admin.key")
-    assert json.loads(first.stdout) == {"before": None, "after": head(), "key_path": key_path}
+    told = json.loads(first.stdout)
+    assert told.pop("first_admin_path").startswith("/invitation#")
+    assert told == {"before": None, "after": head(), "key_path": key_path}
     assert stat.S_IMODE(Path(key_path).stat().st_mode) == 0o600
     second = lowtide("migrate", **settings)
     assert second.stdout == f"The database is at revision {head()} already.\n"

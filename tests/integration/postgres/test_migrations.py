@@ -236,6 +236,37 @@ def test_keys_keep_what_they_may_do_and_lesser_ones_end_with_a_downgrade(empty_d
         assert list(good.scalars()) == ["root"], "the release before would let a viewer do all"
 
 
+def test_a_downgrade_leaves_no_key_or_session_of_a_person(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text(_KEYS_OF_0009))
+    migrate.upgrade(empty_database_url, "0013")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        for statement in _PEOPLE_OF_0013:
+            connection.execute(text(statement))
+    migrate.downgrade(empty_database_url, "0012")
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        good = connection.execute(
+            text("SELECT name FROM api_keys WHERE revoked_at IS NULL ORDER BY name")
+        )
+        assert list(good.scalars()) == ["ada", "root"], "the release before knows no people"
+        sessions = connection.execute(text("SELECT id_hash FROM sessions"))
+        assert list(sessions.scalars()) == ["of-a-key"]
+
+
+_LEA, _DEFAULT = "'00000000-0000-0000-0000-000000000007'", "'00000000-0000-0000-0000-000000000002'"
+_PEOPLE_OF_0013 = (
+    f"INSERT INTO people (id, name, name_folded, created_at) VALUES ({_LEA}, 'Lea', 'lea', "
+    "'2026-03-01Z')",
+    f"INSERT INTO memberships VALUES ({_LEA}, {_DEFAULT}, 'admin', '2026-03-01Z', NULL)",
+    # As a service key is called, which is a name of its own again below.
+    "INSERT INTO api_keys (id, project_id, person_id, name, key_hash, is_admin, role, created_at) "
+    f"VALUES ('00000000-0000-0000-0000-000000000008', {_DEFAULT}, {_LEA}, 'ada', 'c', false, "
+    "'admin', '2026-03-01Z')",
+    "INSERT INTO sessions (id_hash, key_id, person_id, created_at, expires_at) VALUES "
+    f"('of-a-person', NULL, {_LEA}, '2026-03-01Z', '2026-03-08Z'), "
+    "('of-a-key', '00000000-0000-0000-0000-000000000005', NULL, '2026-03-01Z', '2026-03-08Z')",
+)
 _KEYS_OF_0009 = """
 INSERT INTO projects (id, name, created_at)
 VALUES ('00000000-0000-0000-0000-000000000002', 'default', '2026-03-01Z');

@@ -21,7 +21,7 @@ from sqlalchemy import insert, select, update
 
 from app.domain.access.principal import Origin
 from app.domain.deployment.credentials import digest
-from app.storage.access.web_sessions import WebSessions
+from app.storage.access.web_sessions import NewSession, WebSessions
 from app.storage.schema import tables
 from app.web.session import COOKIE, SESSION_SECONDS
 from tests.support.api.agent_api import wait_until
@@ -229,10 +229,8 @@ def test_new_sessions_clear_away_old_ones(apis: tuple[PeopleApi, str]):
         connection.execute(insert(sessions), rows)
     kept = WebSessions(api.engine)
     for number in range(2):
-        begun = kept.begin(
-            f"new-{number}", digest(api.key), now, now + timedelta(days=7),
-            Origin("::1", "r"), uuid4(),
-        )  # fmt: skip
+        session = NewSession(f"new-{number}", now, now + timedelta(days=7))
+        begun = kept.begin(session, digest(api.key), Origin("::1", "r"), uuid4())
         assert begun is not None
     with api.engine.connect() as connection:
         left = set(connection.execute(select(sessions.c.id_hash)).scalars())

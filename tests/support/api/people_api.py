@@ -6,6 +6,7 @@ Here: the served app, the keys, and a client. Not here: agents (`agent_api`), cl
 from __future__ import annotations
 
 import contextlib
+import html
 import re
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from app.api.main import create_app
 from app.api.serving.api_parts import ApiParts
 from app.api.serving.connection_limits import LimitedHttp
 from app.bootstrap import local_cloud_folder
+from app.domain.access.person_rules import folded
 from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
 from app.domain.market.offer import Hardware
@@ -132,6 +134,22 @@ def make_key(
     return key
 
 
+def make_person_key(engine: Engine, project_id: UUID, name: str, role: Role) -> str:
+    """A personal key of a new person, who has this role in a project."""
+    person_id, now = uuid4(), datetime.now(UTC)
+    add_row(
+        engine, tables.people, id=person_id, name=name, name_folded=folded(name), created_at=now
+    )
+    add_row(
+        engine, tables.memberships, person_id=person_id, project_id=project_id, role=role,
+        created_at=now,
+    )  # fmt: skip
+    key = make_key(engine, project_id, f"of-{person_id}", Role.ADMIN)
+    keys = tables.api_keys
+    change_rows(engine, keys, keys.c.key_hash == digest(key), person_id=person_id, is_admin=False)
+    return key
+
+
 @contextlib.contextmanager
 def browser_of(api: PeopleApi, key: str) -> Iterator[httpx.Client]:
     """A client that has signed in with the key, as a browser does."""
@@ -145,7 +163,7 @@ def hidden_field(page: str, name: str) -> str:
     """The value of a hidden field of a page."""
     found = re.search(rf'name="{name}" value="([^"]+)"', page)
     assert found is not None, page[:2_000]
-    return found[1]
+    return html.unescape(found[1])
 
 
 def revoke_key(engine: Engine, key: str) -> None:
@@ -171,8 +189,9 @@ def people_api(settings: Settings) -> Iterator[PeopleApi]:
     key = make_key(engine, project_id)
     app = create_app(settings)
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http=LimitedHttp, log_level="warning", lifespan="on"
-    )
+        app, host="127.0.0.1", port=0, http=LimitedHttp, log_level="warning", lifespan="on",
+        proxy_headers=False,
+    )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

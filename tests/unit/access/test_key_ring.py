@@ -11,7 +11,7 @@ import pytest
 from starlette.exceptions import HTTPException
 
 from app.api.serving.key_ring import KeyRing
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import Role
 from app.domain.units.errors import NotFound
 
@@ -36,6 +36,7 @@ class Known:
     def __init__(self, owner: Principal | None = OWNER, failure: OSError | None = None) -> None:
         self.owner, self.failure = owner, failure
         self.asked = 0
+        self.member_role: Role | None = None
 
     async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
         self.asked += 1
@@ -44,8 +45,10 @@ class Known:
             raise self.failure
         return self.owner
 
-    async def project(self, name: str) -> tuple[UUID, bool, int] | None:
-        return (UUID(int=3), True, 0) if name == "beta" else None
+    async def project(
+        self, name: str, person_id: UUID | None
+    ) -> tuple[UUID, bool, int, Role | None] | None:
+        return (UUID(int=3), True, 0, self.member_role) if name == "beta" else None
 
 
 @pytest.mark.parametrize("passed", [timedelta(seconds=1), timedelta(hours=-1)])
@@ -106,6 +109,20 @@ def test_another_project_opens_for_admins_and_auditors_alone(role: Role) -> None
         if opens:
             inside = await ring.caller(KEY, "beta")
             assert (inside.project_id, inside.role) == (UUID(int=3), role)
+
+    asyncio.run(ask())
+
+
+def test_a_person_has_the_role_in_another_project_that_its_membership_says() -> None:
+    async def ask() -> None:
+        known = Known(replace(OWNER, person=Person(UUID(int=7), "Lea", None, Role.ADMIN)))
+        ring = KeyRing(known, HandClock())
+        for name in ("beta", "gamma"):
+            with pytest.raises(NotFound, match=f"no project {name!r} that Lea is a member of"):
+                await ring.caller(KEY, name)
+        known.member_role = Role.MAINTAINER
+        inside = await ring.caller(KEY, "beta")
+        assert (inside.role, inside.project_name) == (Role.MAINTAINER, "beta")
 
     asyncio.run(ask())
 

@@ -31,6 +31,8 @@ TABLE = {
     Action.MANAGE_KEYS: {M, AD},
     Action.MANAGE_RULES: {M, AD},
     Action.READ_AUDIT: {M, AU, AD},
+    Action.MANAGE_MEMBERS: {M, AD},
+    Action.MANAGE_OWN: {V, S, M, AU, AD},
     Action.READ_DEPLOYMENT: {AU, AD},
     Action.OPERATE_DEPLOYMENT: {AD},
     Action.OPEN_PROJECT: {AU, AD},

@@ -10,7 +10,14 @@ from fastapi.dependencies.models import Dependant
 from app.api.main import create_app
 from app.web.page_frame import PageRoute, signed_in
 
-FOR_STRANGERS = {"GET /", "GET /sign-in", "POST /sign-in", "POST /sign-out"}
+FOR_STRANGERS = {
+    "GET /",
+    "GET /sign-in",
+    "POST /sign-in",
+    "POST /sign-out",
+    "GET /invitation",
+    "POST /invitation",
+}
 
 
 def test_every_page_is_only_for_those_who_have_signed_in() -> None:

@@ -21,13 +21,13 @@ from app.adapters.providers.gcp.diagnosing.permission_checks import (
 )
 from app.adapters.providers.gcp.provider import GcpProvider
 from app.adapters.providers.machine_images import shipped_images
-from app.adapters.system_clock import SystemClock
 from app.adapters.system_entropy import SystemEntropy
-from app.bootstrap import build_runtime
+from app.bootstrap import NoWakeups, build_runtime
+from app.orchestration.access.first_use import prepare_first_use
 from app.ports.cloud_provider import LaunchOrder, PoolBid, ProviderError, RefusalKind
 from app.ports.provider_diagnosis import CheckResult, MachineTypeSource, ProviderDiagnosis
 from app.settings import Settings, SettingsError, load_settings
-from app.storage.session.first_use import prepare_first_use
+from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
 from tests.support.gce.gce_fake import FakeGce, LineFault
 from tests.support.gce.gce_fake_state import PROJECT
@@ -40,7 +40,8 @@ PUBLIC = "https://lowtide.example.com"
 @pytest.fixture
 def engine(engine: Engine) -> Engine:
     """A database in which the deployment has its id."""
-    prepare_first_use(engine, SystemClock(), SystemEntropy(), lambda key: None)
+    begin = PostgresUnitOfWorkFactory(engine, NoWakeups())
+    prepare_first_use(begin, SystemEntropy(), lambda key: None)
     return engine
 
 

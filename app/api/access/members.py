@@ -1,0 +1,118 @@
+"""Members of a project: people and service keys with their roles; and the people of a deployment.
+
+Not here: how one becomes a member (`invitations`), or the rules (`app.orchestration.access`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Depends, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.access.member_shapes import MemberPage, PersonPage, PersonShape, ProjectMemberShape
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
+from app.api.serving.auth import DeploymentAdmin, DeploymentReader, MemberManager
+from app.api.serving.json_answers import as_json, page
+from app.api.serving.shapes import fields_of
+from app.domain.access.person_rules import folded
+from app.domain.access.roles import Role
+from app.domain.units.errors import InvalidValue
+from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.storage.access.people_repository import MemberKind
+
+router = APIRouter(prefix="/api/v1", tags=["members"], dependencies=[Depends(json_only)])
+
+_LISTED_MAX: Final = 1_000
+Limit = Annotated[int, Query(ge=1, le=_LISTED_MAX)]
+After = Annotated[str | None, Query(max_length=400, description="`next` of the part before")]
+
+
+class NewRole(BaseModel):
+    """Another role for a member."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    role: Annotated[Role, Field(strict=False)]
+
+
+@router.get("/members", response_model=None, responses={200: {"model": MemberPage}})
+def members(
+    request: Request, caller: MemberManager, limit: Limit = 200, after: After = None
+) -> Response:
+    """People and service keys of the project by name, each with its role there."""
+    with parts_of(request).runtime.begin() as uow:
+        found = uow.people.members(caller.project_id, uow.now, limit + 1, _continued(after))
+    items = [fields_of(ProjectMemberShape, row) for row in found[:limit]]
+    return page(items, found[limit - 1].cursor if len(found) > limit else None)
+
+
+@router.post(
+    "/members/{member}/role", response_model=None, responses={200: {"model": ProjectMemberShape}}
+)
+def change_role(
+    request: Request, caller: MemberManager, member: str, body: Annotated[NewRole, Body()]
+) -> Response:
+    """Give a person or a service key another role in the project; `member` is its name or id.
+
+    It holds within two seconds for all its keys and browsers.
+    """
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = set_member_role(uow, runtime.entropy, caller, member, body.role)
+    return as_json(fields_of(ProjectMemberShape, changed))
+
+
+@router.post(
+    "/members/{member}/remove", response_model=None, responses={200: {"model": ProjectMemberShape}}
+)
+def remove(request: Request, caller: MemberManager, member: str) -> Response:
+    """End a person's membership, or revoke a service key, within two seconds. Its jobs go on."""
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        removed = remove_member(uow, runtime.entropy, caller, member)
+    return as_json(fields_of(ProjectMemberShape, removed))
+
+
+@router.get("/people", response_model=None, responses={200: {"model": PersonPage}})
+def people(
+    request: Request, caller: DeploymentReader, limit: Limit = 200, after: After = None
+) -> Response:
+    """All people of the deployment by name, whichever projects they are members of."""
+    with parts_of(request).runtime.begin() as uow:
+        found = uow.people.people(limit + 1, after)
+    items = [fields_of(PersonShape, row) for row in found[:limit]]
+    return page(items, folded(found[limit - 1].name) if len(found) > limit else None)
+
+
+@router.post(
+    "/people/{person}/disable", response_model=None, responses={200: {"model": PersonShape}}
+)
+def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
+    """Let nothing open for the person any more, in any project, within two seconds."""
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = set_disabled(uow, runtime.entropy, caller, person, disabled=True)
+    return as_json(fields_of(PersonShape, changed))
+
+
+@router.post(
+    "/people/{person}/enable", response_model=None, responses={200: {"model": PersonShape}}
+)
+def enable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
+    """Let open again what did before. Keys that were revoked stay so."""
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = set_disabled(uow, runtime.entropy, caller, person, disabled=False)
+    return as_json(fields_of(PersonShape, changed))
+
+
+def _continued(after: str | None) -> tuple[str, str] | None:
+    """Kind and place of the member before. Raises InvalidValue."""
+    if after is None:
+        return None
+    kind, _, place = after.partition("/")
+    if kind not in set(MemberKind) or not place:
+        raise InvalidValue("after: send `next` of the part before as it was", "after")
+    return kind, place

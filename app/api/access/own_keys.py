@@ -1,0 +1,98 @@
+"""A person's own keys: list, make, rotate, revoke. They work in every project of the person's.
+
+Not here: service keys (`keys`), or the rules (`app.orchestration.access.manage_keys`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.access.access_shapes import IssuedKeyShape, KeyPage, KeyShape
+from app.api.access.keys import KEYS_MAX, Rotation, seconds_in
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
+from app.api.serving.auth import Owner
+from app.api.serving.json_answers import as_json, page
+from app.api.serving.shapes import fields_of
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role, role_of_person
+from app.orchestration.access.manage_keys import (
+    create_own_key,
+    own_keys,
+    revoke_key,
+    rotate_key,
+)
+from app.storage.access.key_repository import KeyRow
+from app.storage.unit_of_work import UnitOfWork
+
+router = APIRouter(prefix="/api/v1/me", tags=["keys"], dependencies=[Depends(json_only)])
+
+
+class NewOwnKey(BaseModel):
+    """`role`: the most that the key may do; null, or left out, is all that you may, now and later.
+    `expires_in`: as `30d` or `12h`; null, or left out, is a key without an end.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: Annotated[str, Field(max_length=200)]
+    role: Annotated[Role, Field(strict=False)] | None = None
+    expires_in: Annotated[str, Field(max_length=40)] | None = None
+
+
+@router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
+def keys(request: Request, caller: Owner) -> Response:
+    """Your own keys: those that are not revoked, then the others; each the newest first."""
+    with parts_of(request).runtime.begin() as uow:
+        found = uow.keys.keys(own_keys(caller), KEYS_MAX)
+        shown = [own_key(uow, row, caller) for row in found]
+    return page(shown, None)
+
+
+@router.post(
+    "/keys", status_code=201, response_model=None, responses={201: {"model": IssuedKeyShape}}
+)
+def create(request: Request, caller: Owner, body: Annotated[NewOwnKey, Body()]) -> Response:
+    """Make a key of your own. Its secret is in this answer, and in no other."""
+    runtime = parts_of(request).runtime
+    life = None if body.expires_in is None else seconds_in(body.expires_in, "expires_in")
+    with runtime.begin() as uow:
+        issued = create_own_key(uow, runtime.entropy, caller, body.name, body.role, life)
+        answer = {**own_key(uow, issued.row, caller), "key": issued.secret}
+    return as_json(answer, 201)
+
+
+@router.post("/keys/{key}/rotate", response_model=None, responses={200: {"model": IssuedKeyShape}})
+def rotate(
+    request: Request, caller: Owner, key: str, body: Annotated[Rotation | None, Body()] = None
+) -> Response:
+    """Give one of your keys another secret. The one of before stays good for `overlap`; its
+    browsers are signed out at once. Of a key that leaked, revoke it instead.
+    """
+    runtime = parts_of(request).runtime
+    overlap = seconds_in((body or Rotation()).overlap, "overlap")
+    with runtime.begin() as uow:
+        issued = rotate_key(uow, runtime.entropy, caller, own_keys(caller), key, overlap)
+        answer = {**own_key(uow, issued.row, caller), "key": issued.secret}
+    return as_json(answer)
+
+
+@router.post("/keys/{key}/revoke", response_model=None, responses={200: {"model": KeyShape}})
+def revoke(request: Request, caller: Owner, key: str) -> Response:
+    """End one of your keys within two seconds, and sign out its browsers. Its jobs go on."""
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        row = revoke_key(uow, runtime.entropy, caller, own_keys(caller), key)
+        answer = own_key(uow, row, caller)
+    return as_json(answer)
+
+
+def own_key(uow: UnitOfWork, row: KeyRow, caller: Principal) -> dict[str, Any]:
+    """A person's key as its owner sees it, in the project of the request."""
+    assert caller.person is not None
+    here = uow.people.roles_of(caller.person.id).get(caller.project_id)
+    role = role_of_person(here, caller.person.elsewhere, row.role)
+    return fields_of(KeyShape, row, project=caller.project_name, role=role or row.role)

@@ -1,0 +1,92 @@
+"""Sessions of browsers, which their owner lists and ends; the key of a confirmed `lowtide login`.
+
+Not here: how one signs in (`app.web`), or the rules (`app.orchestration.access.confirm_login`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from app.api.access.member_shapes import LoginShape, SessionPage, SessionShape
+from app.api.jobs.job_command_routes import json_only
+from app.api.serving.api_parts import parts_of
+from app.api.serving.auth import Owner
+from app.api.serving.json_answers import as_json, page
+from app.api.serving.shapes import fields_of
+from app.domain.access.principal import Origin
+from app.domain.access.roles import role_of_person
+from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
+from app.orchestration.access.confirm_login import LoginProblem, redeem_login
+from app.orchestration.access.manage_members import person_named
+
+router = APIRouter(prefix="/api/v1", tags=["sessions"], dependencies=[Depends(json_only)])
+
+_SESSIONS_MAX: Final = 1_000
+_NO_LOGIN: Final = "This login is not confirmed, was used, or is over: run `lowtide login` again."
+_ENDED: Final = "Too many wrong codes: run `lowtide login` again for another one."
+
+
+class LoginCode(BaseModel):
+    """`verifier`: what the challenge of the confirmed page is the SHA-256 of. `code`: what the page
+    showed.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    verifier: Annotated[str, Field(min_length=43, max_length=128)]
+    code: Annotated[str, Field(min_length=1, max_length=40)]
+
+
+@router.get("/me/sessions", response_model=None, responses={200: {"model": SessionPage}})
+def sessions(request: Request, caller: Owner) -> Response:
+    """Your browsers that are signed in, the newest first; with a service key, the key's."""
+    parts = parts_of(request)
+    found = parts.web_sessions.of_owner(caller, parts.runtime.clock.now(), _SESSIONS_MAX)
+    return page([fields_of(SessionShape, row) for row in found], None)
+
+
+@router.post("/me/sessions/{session}/end", status_code=204, response_model=None)
+def end(request: Request, caller: Owner, session: str) -> Response:
+    """Sign one of your browsers out, at once."""
+    parts = parts_of(request)
+    now, audit_id = parts.runtime.clock.now(), parts.runtime.entropy.new_id()
+    if not parts.web_sessions.end_of_owner(caller, session, now, audit_id):
+        raise NotFound(f"{caller.name} has no session {session[:40]!r}.")
+    return Response(status_code=204)
+
+
+@router.post("/login", status_code=201, response_model=None, responses={201: {"model": LoginShape}})
+def login(request: Request, body: Annotated[LoginCode, Body()]) -> Response:
+    """The key of a login that a person has confirmed in the browser, for 30 days. Needs no key.
+
+    404 for a login that is not confirmed, was used, or is over; 422 for a wrong code, and 409 after
+    the fifth; 429 after too many failures from one address.
+    """
+    parts = parts_of(request)
+    origin: Origin = request.state.origin
+    runtime, attempt = parts.runtime, parts.guard.begin(origin)
+    with runtime.begin() as uow:
+        answer = redeem_login(uow, runtime.entropy, body.verifier, body.code, origin)
+        issued = answer.key
+        if issued is not None:
+            assert issued.row.person_id is not None
+            person = person_named(uow, str(issued.row.person_id))
+            projects = {one: (name, role) for one, name, role in uow.people.projects_of(person.id)}
+    if issued is None:
+        raise _refusal(answer.problem)
+    attempt.succeeded()
+    name, here = projects.get(issued.row.project_id, ("", None))
+    role = role_of_person(here, None, issued.row.role) or issued.row.role
+    row = fields_of(
+        LoginShape, issued.row, project=name, role=role, key=issued.secret, person=person.name
+    )
+    return as_json(row, 201)
+
+
+def _refusal(problem: LoginProblem | None) -> Exception:
+    if problem is LoginProblem.WRONG_CODE:
+        return InvalidValue("code: this is not the code that the page shows", "code")
+    return CommandRefused(_ENDED) if problem is LoginProblem.ENDED else NotFound(_NO_LOGIN)

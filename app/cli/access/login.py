@@ -1,0 +1,120 @@
+"""`lowtide login`: gets a key, or checks one, and keeps it with the api's address.
+
+Not here: how a browser gives one (`browser_login`), or where commands look for it
+(`app.cli.client.server_address`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from app.cli.access.browser_login import log_in_by_browser
+from app.cli.client import wording
+from app.cli.client.api_client import ApiClient
+from app.cli.client.failures import CommandFailed
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.server_address import (
+    AddressSource,
+    Server,
+    default_config_file,
+    folder_of,
+    is_loopback,
+    local_admin_key,
+    write_config,
+)
+from app.settings import load_settings
+
+_KEY_MAX = 4_096
+_HOST = re.compile(r"[\w.:-]+")
+
+
+@api_command(
+    "lowtide login https://lowtide.example.com",
+    "lowtide login --no-browser",
+    "pass lowtide | lowtide login URL --with-key",
+)
+def login(
+    invocation: Invocation,
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="URL", help="The api's address; default: the one in use."),
+    ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option(
+            "--browser/--no-browser", help="Open the page here, or ask for the code that it shows."
+        ),
+    ] = True,
+    with_key: Annotated[
+        bool, typer.Option("--with-key", help="Store a key that you have, as a service key.")
+    ] = False,
+) -> None:
+    """Sign in, and store a key for later commands.
+
+    A page of the api opens in the browser. It shows this machine and the letters that stand here;
+    confirm it, and this machine has a key of yours for 30 days. With --no-browser, open the page
+    elsewhere, and type the code that it shows.
+
+    The key is stored in this machine's keyring if the package keyring is installed and finds one,
+    else in ~/.config/lowtide/config.toml, mode 0600. A key that comes through a pipe, or is
+    asked for with --with-key, is stored once the api has accepted it. There is no option for the
+    key itself, because a list of processes shows options.
+    """
+    address = _checked(url or invocation.server().url)
+    if address.startswith("http://") and not is_loopback(address):
+        invocation.terminal.note(
+            "The key is sent unencrypted to this address; use https:// if you can."
+        )
+    given = _given_key(invocation, address, with_key or (browser and not sys.stdin.isatty()))
+    whom = ""
+    if given is None:
+        with ApiClient(Server(address, None)) as api:
+            made = log_in_by_browser(api, invocation.terminal, opens_browser=browser)
+        given, end = made["key"], wording.clock_time(made["expires_at"])
+        whom = f" as {made['person']}, {made['role']} of the project {made['project']}, until {end}"
+    server = Server(address, given, chosen_by=AddressSource.LOGIN)
+    invocation.connect(server).get("/jobs", {"limit": 1})
+    path = default_config_file()
+    in_keyring = write_config(path, server)
+    where = "this machine's keyring" if in_keyring else str(path)
+    if invocation.terminal.as_json:
+        invocation.terminal.json({"server_url": address, "config": str(path)})
+    else:
+        invocation.terminal.line(f"Signed in to {address}{whom}. Stored in {where}.")
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    usable = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "")
+    if not usable or parts.query or parts.fragment:
+        raise CommandFailed(f"{url!r} is not an address; write it as https://lowtide.example.com")
+    if parts.username is not None:
+        raise CommandFailed(
+            "leave user and password out of the address; the command asks for the key"
+        )
+    return parts.geturl().rstrip("/")
+
+
+def _given_key(invocation: Invocation, address: str, asks: bool) -> str | None:
+    """A key that needs no browser: piped or typed in where `asks`, else that of a `lowtide up` on
+    this machine; None where there is none.
+    """
+    if asks and not sys.stdin.isatty():
+        key = sys.stdin.readline(_KEY_MAX).strip()
+    elif asks:
+        key = typer.prompt("Key", hide_input=True).strip()
+    else:
+        folders = (load_settings().state_dir, folder_of(Path.cwd()))
+        local = local_admin_key(address, folders)
+        if local is not None:
+            invocation.terminal.note("Using the admin key of the `lowtide up` on this machine.")
+        return local
+    if not key:
+        raise CommandFailed("no key was given; paste it, or pipe it in")
+    return key

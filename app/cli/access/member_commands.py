@@ -1,0 +1,185 @@
+"""`lowtide member`, `lowtide person`: who is in a project with which role; people of a deployment.
+
+Not here: keys (`key_commands`), or the page that accepts an invitation (`app.web.access`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import typer
+
+from app.cli.client import wording
+from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.invocation import Invocation, api_command
+from app.cli.client.job_lookup import path_part
+from app.cli.client.terminal import Column
+from app.domain.access.roles import Role
+
+member = CommandList(
+    cls=DefaultCommandGroup, help="Members of a project: list, invite, change, remove."
+)
+person = CommandList(cls=DefaultCommandGroup, help="People of the deployment: list, disable.")
+
+_LISTED_MAX: Final = 100_000
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The name or id of a person or a service key.")
+]
+_Person = Annotated[str, typer.Argument(metavar="NAME", help="A person's name or id.")]
+_Role = Annotated[
+    Role,
+    typer.Option(
+        metavar="ROLE",
+        show_choices=False,
+        help="viewer, submitter, maintainer, auditor or admin; never more than your own.",
+    ),
+]
+
+
+@member.command("list")
+@api_command("lowtide member", "lowtide member list --project vision")
+def list_members(invocation: Invocation) -> None:
+    """List people and service keys of the project (`lowtide member` alone), with their roles."""
+    now = datetime.now(UTC)
+    columns = (
+        Column("MEMBER", lambda row: row["name"]),
+        Column("KIND", lambda row: row["kind"]),
+        Column("ROLE", lambda row: row["role"]),
+        Column("SINCE", lambda row: wording.ago(row["since"], now)),
+        Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
+        Column("STATE", _state),
+    )
+    rows = invocation.api.pages("/members", limit=_LISTED_MAX, turn="after")
+    invocation.terminal.listing(columns, rows, result="name", empty="The project has no members.")
+
+
+@member.command("invite")
+@api_command(
+    "lowtide member invite --role maintainer --email lea@example.com",
+    "lowtide member invite --again Lea",
+)
+def invite(
+    invocation: Invocation,
+    role: _Role = Role.SUBMITTER,
+    email: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="To tell invitations apart; nothing is sent to it."),
+    ] = None,
+    again: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Let this person in again, whose keys are lost (admins)."
+        ),
+    ] = None,
+) -> None:
+    """Make a link that lets one person into the project, once and within 72 hours.
+
+    Send it over a channel that only this person reads. Whoever opens it first is the member.
+    """
+    body = {"role": role.value, "email": email, "person": again}
+    made = invocation.api.post("/invitations", body)
+    terminal = invocation.terminal
+    link = f"{invocation.api.url}{made['link']}"
+    if terminal.as_json:
+        terminal.json({**made, "link": link})
+        return
+    terminal.raw(f"{link}\n")
+    if not terminal.quiet:
+        what = f"{made['role']} of the project {made['project']}" if again is None else again
+        until = wording.clock_time(made["expires_at"])
+        terminal.note(f"For {what}, once, until {until} UTC. It is shown here alone.")
+
+
+@member.command("invitations")
+@api_command("lowtide member invitations")
+def list_invitations(invocation: Invocation) -> None:
+    """List the invitations that nobody has accepted yet."""
+    now = datetime.now(UTC)
+    columns = (
+        Column("INVITATION", lambda row: row["id"]),
+        Column("ROLE", lambda row: row["role"] if row["person_id"] is None else "lets in again"),
+        Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
+        Column("BY", lambda row: row["created_by"].partition(":")[2]),
+        Column("EXPIRES", lambda row: wording.ago(row["expires_at"], now)),
+    )
+    rows = invocation.api.pages("/invitations", limit=_LISTED_MAX, turn="after")
+    invocation.terminal.listing(columns, rows, result="id", empty="No invitation is open.")
+
+
+@member.command("uninvite")
+@api_command("lowtide member uninvite 0190b3c4-…")
+def uninvite(
+    invocation: Invocation,
+    invitation: Annotated[
+        str, typer.Argument(metavar="ID", help="As `lowtide member invitations` lists it.")
+    ],
+) -> None:
+    """Take an invitation back."""
+    part = path_part(invitation, "invitation")
+    ended = invocation.api.post(f"/invitations/{part}/revoke")
+    _say(invocation, ended, ended["id"], "The invitation is taken back.")
+
+
+@member.command("role")
+@api_command("lowtide member role Lea maintainer")
+def change_role(
+    invocation: Invocation,
+    name: _Name,
+    role: Annotated[
+        Role,
+        typer.Argument(metavar="ROLE", help="viewer, submitter, maintainer, auditor or admin."),
+    ],
+) -> None:
+    """Give a member another role in the project, within two seconds."""
+    path = f"/members/{path_part(name, 'member')}/role"
+    found = invocation.api.post(path, {"role": role.value})
+    _say(invocation, found, found["name"], f"{found['name']} has the role {found['role']}.")
+
+
+@member.command("remove")
+@api_command("lowtide member remove Lea")
+def remove(invocation: Invocation, name: _Name) -> None:
+    """End a membership, or revoke a service key, within two seconds. Jobs go on."""
+    found = invocation.api.post(f"/members/{path_part(name, 'member')}/remove")
+    _say(invocation, found, found["name"], f"{found['name']} is no member any more.")
+
+
+@person.command("list")
+@api_command("lowtide person")
+def list_people(invocation: Invocation) -> None:
+    """List all people of the deployment (`lowtide person` alone). For admins and auditors."""
+    now = datetime.now(UTC)
+    columns = (
+        Column("PERSON", lambda row: row["name"]),
+        Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
+        Column("CREATED", lambda row: wording.ago(row["created_at"], now)),
+        Column("STATE", _state),
+    )
+    rows = invocation.api.pages("/people", limit=_LISTED_MAX, turn="after")
+    invocation.terminal.listing(columns, rows, result="name", empty="There are no people.")
+
+
+@person.command("disable")
+@api_command("lowtide person disable Lea")
+def disable(invocation: Invocation, name: _Person) -> None:
+    """Let nothing open for a person any more, in any project, within two seconds. Jobs go on."""
+    found = invocation.api.post(f"/people/{path_part(name, 'person')}/disable")
+    _say(invocation, found, found["name"], f"Nothing opens for {found['name']} any more.")
+
+
+@person.command("enable")
+@api_command("lowtide person enable Lea")
+def enable(invocation: Invocation, name: _Person) -> None:
+    """Let open again what did before the person was disabled."""
+    found = invocation.api.post(f"/people/{path_part(name, 'person')}/enable")
+    _say(invocation, found, found["name"], f"{found['name']} comes in again.")
+
+
+def _state(row: dict[str, Any]) -> str:
+    return "good" if row["disabled_at"] is None else "disabled"
+
+
+def _say(invocation: Invocation, row: dict[str, Any], result: str, sentence: str) -> None:
+    if not invocation.terminal.to_script(row, [result]):
+        invocation.terminal.line(sentence)

@@ -1,0 +1,131 @@
+"""A `lowtide login` that waits: a person confirms it in the browser, and a code gives it its key.
+
+The command alone has the verifier whose SHA-256 is the challenge (PKCE, RFC 7636), so neither the
+address of the page nor the code is worth anything to others. Not here: the page (`app.web.access`)
+or the command (`app.cli.access.browser_login`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from app.domain.access.login_challenge import challenge_of, machine_name, require_challenge
+from app.domain.access.principal import Origin, Person, Principal
+from app.domain.access.session_rules import (
+    LOGIN_KEY_LIFE,
+    LOGIN_LIFE,
+    LOGIN_TRIES_MAX,
+    code_of,
+    read_code,
+)
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
+from app.domain.deployment.credentials import digest
+from app.domain.units.errors import CommandRefused
+from app.orchestration.access.manage_keys import IssuedKey, key_of_newcomer
+from app.orchestration.access.manage_members import person_named
+from app.orchestration.audit.record_action import record_action
+from app.ports.entropy import Entropy
+from app.storage.access.invitation_repository import LoginRow
+from app.storage.unit_of_work import UnitOfWork
+
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")
+_NAME_MAX: Final = 40
+
+
+class LoginProblem(Enum):
+    """Why no key was given."""
+
+    UNKNOWN = auto()
+    """Not confirmed, used, or over."""
+    WRONG_CODE = auto()
+    ENDED = auto()
+    """Too many wrong codes."""
+
+
+@dataclass(frozen=True)
+class LoginAnswer:
+    """A key, or why there is none. Wrong codes are counted: commit in both cases."""
+
+    key: IssuedKey | None = None
+    problem: LoginProblem | None = None
+
+
+def confirm_login(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, challenge: str, machine: str
+) -> str:
+    """Let the command with this challenge have a key of the person's. Returns the code for it.
+
+    The key lives for 30 days, and no longer than the one that the person signed in with. Raises
+    InvalidValue for what is no challenge, CommandRefused for a service key and for a challenge that
+    was confirmed before.
+    """
+    require_challenge(challenge)
+    if principal.person is None:
+        raise CommandRefused(
+            f"You are signed in with the service key {principal.key_name!r}, which is no person's. "
+            "Give that key to `lowtide login --with-key`, or sign in as yourself."
+        )
+    own = None if principal.key_id is None else uow.keys.expiry_of(principal.key_id)
+    key_expires_at = uow.now + LOGIN_KEY_LIFE
+    code = code_of(entropy.new_token())
+    row = LoginRow(
+        challenge=challenge,
+        code_hash=_code_hash(challenge, code),
+        person_id=principal.person.id,
+        project_id=principal.project_id,
+        limit_role=principal.person.limit,
+        machine=machine_name(machine),
+        tries=0,
+        created_at=uow.now,
+        expires_at=uow.now + LOGIN_LIFE,
+        key_expires_at=key_expires_at if own is None else min(own, key_expires_at),
+    )
+    if not uow.invitations.add_login(row):
+        raise CommandRefused(
+            "This login was confirmed before. Run `lowtide login` again for another one."
+        )
+    record_action(
+        uow,
+        entropy,
+        principal,
+        AuditAction.LOGIN_CONFIRM,
+        Subject(SubjectKind.LOGIN, challenge, row.machine, row.project_id),
+        after={"machine": row.machine, "limit": row.limit_role, "expires_at": row.key_expires_at},
+    )
+    return code
+
+
+def redeem_login(
+    uow: UnitOfWork, entropy: Entropy, verifier: str, code: str, origin: Origin | None = None
+) -> LoginAnswer:
+    """The key for who has the verifier and the code: once, within ten minutes and five tries.
+
+    origin: of the request.
+    """
+    challenge = challenge_of(verifier)
+    row = uow.invitations.login(challenge)
+    if row is None or row.used_at is not None or row.expires_at <= uow.now:
+        return LoginAnswer(problem=LoginProblem.UNKNOWN)
+    if row.tries >= LOGIN_TRIES_MAX:
+        return LoginAnswer(problem=LoginProblem.ENDED)
+    if not hmac.compare_digest(_code_hash(challenge, read_code(code)), row.code_hash):
+        uow.invitations.change_login(challenge, tries=row.tries + 1)
+        over = row.tries + 1 >= LOGIN_TRIES_MAX
+        return LoginAnswer(problem=LoginProblem.ENDED if over else LoginProblem.WRONG_CODE)
+    uow.invitations.change_login(challenge, used_at=uow.now)
+    person = person_named(uow, str(row.person_id))
+    where = _NO_NAME.sub("-", row.machine.lower()).strip("-")[:_NAME_MAX].strip("-") or "machine"
+    limited = Person(person.id, person.name, None, row.limit_role)
+    newcomer = Principal(
+        None, "", row.project_id, "", row.limit_role, origin=origin, person=limited
+    )
+    return LoginAnswer(key_of_newcomer(uow, entropy, newcomer, row.key_expires_at, where))
+
+
+def _code_hash(challenge: str, code: str) -> str:
+    return digest(f"{challenge}:{code}")

@@ -1,0 +1,116 @@
+"""Members: another role, or an end, for a person or a service key in a project; and people.
+
+Lives here: the verbs and their rules, each in the caller's transaction. Not here: how one becomes a
+member (`manage_invitations`), or what a role may do (`app.domain.access`).
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from app.domain.access.key_rules import require_grantable
+from app.domain.access.principal import Principal
+from app.domain.access.roles import Role
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import Subject
+from app.domain.units.errors import NotFound
+from app.orchestration.access.last_admin import an_admin_stays
+from app.orchestration.access.manage_keys import revoke_key, service_keys
+from app.orchestration.audit.record_action import record_action
+from app.ports.entropy import Entropy
+from app.storage.access.people_repository import MemberKind, MemberRow, PersonRow
+from app.storage.unit_of_work import UnitOfWork
+
+
+def set_member_role(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str, role: Role
+) -> MemberRow:
+    """Give a member of the project another role, at once for all its keys and sessions; the same
+    again changes nothing.
+
+    Raises NotFound, Forbidden for a role that the principal does not manage, before or after, and
+    CommandRefused for the last admin's.
+    """
+    member = _manageable(uow, principal, named)
+    require_grantable(principal.role, role)
+    if member.role is role:
+        return member
+    with an_admin_stays(uow) if member.role is Role.ADMIN else nullcontext():
+        if member.kind is MemberKind.KEY:
+            uow.keys.change_role(member.id, role)
+        else:
+            uow.people.set_role(member.id, principal.project_id, role)
+    changed = _manageable(uow, principal, str(member.id))
+    subject, before, after = _subject(principal, member), _facts(member), _facts(changed)
+    record_action(uow, entropy, principal, AuditAction.MEMBER_ROLE, subject, before, after)
+    return changed
+
+
+def remove_member(uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str) -> MemberRow:
+    """End a person's membership, or revoke a service key. What it has submitted goes on.
+
+    Raises as `set_member_role`.
+    """
+    member = _manageable(uow, principal, named)
+    if member.kind is MemberKind.KEY:
+        revoke_key(uow, entropy, principal, service_keys(principal), member.name)
+        return member
+    with an_admin_stays(uow) if member.role is Role.ADMIN else nullcontext():
+        uow.people.remove_member(member.id, principal.project_id)
+    subject, before = _subject(principal, member), _facts(member)
+    removed = {**before, "role": None}
+    record_action(uow, entropy, principal, AuditAction.MEMBER_REMOVE, subject, before, removed)
+    return member
+
+
+def set_disabled(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str, *, disabled: bool
+) -> PersonRow:
+    """Let nothing open for the person any more, or again what did; again changes nothing.
+
+    Raises NotFound, and CommandRefused for the last admin.
+    """
+    person = person_named(uow, named)
+    if (person.disabled_at is not None) == disabled:
+        return person
+    with an_admin_stays(uow) if disabled else nullcontext():
+        uow.people.set_disabled(person.id, uow.now if disabled else None)
+    changed = person_named(uow, str(person.id))
+    record_action(
+        uow,
+        entropy,
+        principal,
+        AuditAction.PERSON_DISABLE if disabled else AuditAction.PERSON_ENABLE,
+        # Of no project, as it holds in all of them.
+        Subject(SubjectKind.PERSON, str(person.id), person.name, None),
+        {"disabled_at": person.disabled_at},
+        {"disabled_at": changed.disabled_at},
+    )
+    return changed
+
+
+def person_named(uow: UnitOfWork, named: str) -> PersonRow:
+    """The person of that name or id, locked; raises NotFound."""
+    found = uow.people.person(named)
+    if found is None:
+        raise NotFound(f"There is no person {named[:80]!r}.")
+    return found
+
+
+def _manageable(uow: UnitOfWork, principal: Principal, named: str) -> MemberRow:
+    """The project's member of that name or id, locked; raises NotFound, and Forbidden for a role
+    that the principal does not manage.
+    """
+    found = uow.people.member(principal.project_id, uow.now, named)
+    if found is None:
+        raise NotFound(f"The project {principal.project_name!r} has no member {named[:80]!r}.")
+    require_grantable(principal.role, found.role)
+    return found
+
+
+def _subject(principal: Principal, row: MemberRow) -> Subject:
+    return Subject(SubjectKind.MEMBER, str(row.id), row.name, principal.project_id)
+
+
+def _facts(row: MemberRow) -> dict[str, object]:
+    return {"kind": row.kind, "role": row.role}

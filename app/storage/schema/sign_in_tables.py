@@ -1,0 +1,65 @@
+"""Tables of what people come in with: invitations, confirmed logins, and counted attempts.
+
+Secrets are stored as their SHA-256 alone. Not here: who they become (`access_tables`).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, Uuid
+
+from app.domain.access.roles import Role
+from app.storage.schema.column_types import Word
+from app.storage.schema.schema import instant, metadata, one_of
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("token_hash", Text, nullable=False, unique=True),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    # Whom it lets in again, who is a member already.
+    Column("person_id", Uuid, ForeignKey("people.id")),
+    Column("role", Word(Role), nullable=False),
+    Column("email", Text),
+    # Who invites must still be allowed to when it is accepted. Of the first admin's: nobody.
+    Column("invited_by_key_id", Uuid, ForeignKey("api_keys.id")),
+    Column("invited_by_person_id", Uuid, ForeignKey("people.id")),
+    Column("created_by", Text, nullable=False),
+    instant("created_at", nullable=False),
+    instant("expires_at", nullable=False),
+    instant("used_at"),
+    Column("used_by_person_id", Uuid, ForeignKey("people.id")),
+    instant("revoked_at"),
+    Index("ix_invitations_project_id", "project_id"),
+    CheckConstraint(one_of("role", Role), name="role_known"),
+)
+
+# What a signed-in person has confirmed for a `lowtide login` that waits for its code.
+logins = Table(
+    "logins",
+    metadata,
+    # SHA-256 of what the command alone has (PKCE).
+    Column("challenge", Text, primary_key=True),
+    Column("code_hash", Text, nullable=False),
+    Column("person_id", Uuid, ForeignKey("people.id"), nullable=False),
+    Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    Column("limit_role", Word(Role), nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    instant("created_at", nullable=False),
+    instant("expires_at", nullable=False),
+    instant("key_expires_at", nullable=False),
+    instant("used_at"),
+    Index("ix_logins_expires_at", "expires_at"),
+    CheckConstraint(one_of("limit_role", Role), name="role_known"),
+)
+
+# How often somebody has tried to come in since a window began, by address or by account.
+sign_in_attempts = Table(
+    "sign_in_attempts",
+    metadata,
+    Column("subject", Text, primary_key=True),
+    instant("began_at", nullable=False),
+    Column("count", Integer, nullable=False),
+    Index("ix_sign_in_attempts_began_at", "began_at"),
+)

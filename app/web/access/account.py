@@ -1,0 +1,93 @@
+"""What a visitor has: sessions, keys of its own, and the project that its pages show.
+
+Not here: making keys, which the command line does, or members of a project.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from app.domain.access.principal import Principal
+from app.domain.deployment.credentials import digest
+from app.domain.units.errors import NotFound
+from app.orchestration.access.manage_keys import own_keys, revoke_key
+from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect, render
+from app.web.session import HOME, Visitor
+
+router = APIRouter(route_class=PageRoute, include_in_schema=False)
+
+_LISTED_MAX: Final = 200
+_PATH: Final = "/account"
+Token = Annotated[str, Form(max_length=200)]
+
+
+@router.get(_PATH)
+def show(request: Request, visitor: SignedIn) -> Response:
+    """Sessions, keys and projects."""
+    parts, owner = parts_of(request), _owner(visitor)
+    now = parts.runtime.clock.now()
+    projects, keys = [], []
+    with parts.runtime.begin() as uow:
+        if owner.person is not None:
+            projects = uow.people.projects_of(owner.person.id)
+            found = uow.keys.keys(own_keys(owner), _LISTED_MAX)
+            keys = [
+                row
+                for row in found
+                if row.revoked_at is None and (row.expires_at is None or row.expires_at > now)
+            ]
+    sessions = parts.kept_sessions.of_owner(owner, now, _LISTED_MAX)
+    return render(
+        request, "account.html", visitor, now=now, sessions=sessions, keys=keys,
+        projects=projects, here=digest(visitor.session or ""),
+    )  # fmt: skip
+
+
+@router.post("/account/sessions/{session}/end")
+def end_session(
+    request: Request, visitor: SignedIn, session: str, form_token: Token = ""
+) -> Response:
+    """Sign another browser out, or this one."""
+    check_form(request, visitor, form_token)
+    parts = parts_of(request)
+    now, audit_id = parts.runtime.clock.now(), parts.runtime.entropy.new_id()
+    parts.kept_sessions.end_of_owner(_owner(visitor), session, now, audit_id)
+    return redirect(_PATH)
+
+
+@router.post("/account/keys/{key}/revoke")
+def revoke(request: Request, visitor: SignedIn, key: str, form_token: Token = "") -> Response:
+    """End one of the person's keys, and sign out its browsers."""
+    check_form(request, visitor, form_token)
+    owner, runtime = _owner(visitor), parts_of(request).runtime
+    with runtime.begin() as uow:
+        revoke_key(uow, runtime.entropy, owner, own_keys(owner), key)
+    return redirect(_PATH)
+
+
+@router.post("/account/project")
+def choose_project(
+    request: Request,
+    visitor: SignedIn,
+    project: Annotated[str, Form(max_length=80)],
+    form_token: Token = "",
+) -> Response:
+    """Let this session's pages show another project of the person's."""
+    check_form(request, visitor, form_token)
+    parts, owner = parts_of(request), _owner(visitor)
+    with parts.runtime.begin() as uow:
+        person = owner.person
+        mine = [] if person is None else uow.people.projects_of(person.id)
+    chosen = next((one for one, name, _ in mine if name == project), None)
+    if chosen is None:
+        raise NotFound(f"There is no project {project!r} that {owner.name} is a member of.")
+    parts.kept_sessions.show_project(digest(visitor.session or ""), chosen)
+    return redirect(HOME)
+
+
+def _owner(visitor: Visitor) -> Principal:
+    assert visitor.owner is not None
+    return visitor.owner

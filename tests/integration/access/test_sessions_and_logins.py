@@ -1,0 +1,345 @@
+"""Sessions that their owner lists and ends, limits on attempts, and confirmed logins."""
+
+from __future__ import annotations
+
+import io
+import re
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from app.cli.access import browser_login
+from app.cli.access.browser_login import CodeListener, log_in_by_browser
+from app.cli.client.api_client import ApiClient
+from app.cli.client.failures import CommandFailed
+from app.cli.client.server_address import Server
+from app.cli.client.terminal import Terminal
+from app.domain.access.login_challenge import challenge_of, check_letters
+from app.domain.access.session_rules import PER_ACCOUNT, PER_ADDRESS
+from app.domain.deployment.credentials import digest
+from app.storage.schema import tables
+from tests.support.api.agent_api import wait_until
+from tests.support.api.invited_people import Browser, Invited, invited
+from tests.support.api.people_api import PeopleApi, bearer, hidden_field, make_key
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import add_row, change_rows, fetch, fetch_value
+
+SESSIONS, LOGINS, ATTEMPTS = tables.sessions, tables.logins, tables.sign_in_attempts
+HERE = "address:127.0.0.1"
+_CODE = re.compile(r'id="code" class="letters">([A-Z2-9]{4}-[A-Z2-9]{4})<')
+_REFRESH = re.compile(r'content="0; url=(http://127\.0\.0\.1:\d+/\?code=[A-Z2-9]{8})"')
+
+
+@pytest.fixture(scope="module")
+def lea(api: PeopleApi) -> Invited:
+    return invited(api, "Lea")
+
+
+@pytest.fixture(autouse=True)
+def no_attempts(api: PeopleApi) -> None:
+    with api.engine.begin() as connection:
+        connection.execute(ATTEMPTS.delete())
+
+
+def sign_in(browser: Browser, key: str) -> httpx.Response:
+    token = hidden_field(browser.get("/sign-in").text, "form_token")
+    return browser.post("/sign-in", {"key": key, "form_token": token})
+
+
+def my_sessions(api: PeopleApi, person: Invited) -> list[dict[str, Any]]:
+    answer = api.client.get("/api/v1/me/sessions", headers=person.headers)
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+def test_an_owner_sees_its_sessions_and_ends_each(api: PeopleApi):
+    ann, other = invited(api, "Ann"), invited(api, "Not Ann")
+    phone = Browser(api.url)
+    assert sign_in(phone, ann.key).status_code == 303
+    newest, first = my_sessions(api, ann)
+    assert (newest["browser"], newest["address"]) == ("Browser/1", "127.0.0.1")
+    assert first["created_at"] <= newest["created_at"] < newest["expires_at"]
+    page = ann.browser.get("/account").text
+    assert page.count("(this one)") == 1
+    path = f"/api/v1/me/sessions/{newest['id']}/end"
+    refused = api.client.post(path, json={}, headers=other.headers)
+    assert_refused(refused, 404, "Not Ann has no session")
+    assert api.client.post(path, json={}, headers=ann.headers).status_code == 204
+    assert phone.get("/jobs").status_code == 303
+    assert ann.browser.get("/jobs").status_code == 200
+    assert api.client.post(path, json={}, headers=ann.headers).status_code == 404
+    # On the page, with its token alone.
+    form = {"form_token": "0" * 64}
+    assert ann.browser.post(f"/account/sessions/{first['id']}/end", form).status_code == 403
+    form = {"form_token": hidden_field(page, "form_token")}
+    assert ann.browser.post(f"/account/sessions/{first['id']}/end", form).status_code == 303
+    assert ann.browser.get("/jobs").status_code == 303
+    assert my_sessions(api, ann) == []
+
+
+def test_a_key_is_revoked_on_the_page_of_its_owner(api: PeopleApi):
+    tom = invited(api, "Tom")
+    page = tom.browser.get("/account").text
+    found = re.search(r"/account/keys/([\w-]+)/revoke", page)
+    assert found is not None
+    form = {"form_token": hidden_field(page, "form_token")}
+    assert tom.browser.post(found[0], form).status_code == 303
+    wait_until(
+        lambda: api.client.get("/api/v1/jobs", headers=tom.headers).status_code == 401, seconds=2
+    )
+    assert tom.browser.get("/jobs").status_code == 200, "the session was the person's"
+
+
+def test_a_session_ends_a_day_after_the_last_request(api: PeopleApi, lea: Invited):
+    idle = Browser(api.url)
+    assert sign_in(idle, lea.key).status_code == 303
+    newest = select(SESSIONS.c.id_hash).order_by(SESSIONS.c.created_at.desc()).limit(1)
+    which = SESSIONS.c.id_hash == fetch_value(api.engine, newest)
+    now = api.parts.runtime.clock.now()
+    change_rows(api.engine, SESSIONS, which, last_seen_at=now - timedelta(hours=23))
+    assert idle.get("/jobs").status_code == 200
+    seen = fetch_value(api.engine, select(SESSIONS.c.last_seen_at).where(which))
+    assert seen >= now, "that it was seen is written"
+    change_rows(api.engine, SESSIONS, which, last_seen_at=now - timedelta(hours=25))
+    assert idle.get("/jobs").status_code == 303
+
+
+def counted(api: PeopleApi, subject: str) -> int:
+    found = fetch(api.engine, select(ATTEMPTS.c.count).where(ATTEMPTS.c.subject == subject))
+    return found[0].count if found else 0
+
+
+def test_too_many_failures_from_an_address_close_every_way_in(api: PeopleApi, lea: Invited):
+    now = api.parts.runtime.clock.now()
+    add_row(api.engine, ATTEMPTS, subject=HERE, began_at=now, count=PER_ADDRESS.failures - 1)
+    browser = Browser(api.url)
+    assert sign_in(browser, f"lt_{'x' * 43}").status_code == 401
+    refused = sign_in(browser, lea.key)
+    assert (refused.status_code, "wait 15m" in refused.text) == (429, True)
+    token = hidden_field(browser.get("/invitation").text, "form_token")
+    form = {"form_token": token, "token": "x", "name": "x"}
+    assert browser.post("/invitation", form).status_code == 429
+    body = {"verifier": "v" * 43, "code": "x"}
+    assert_refused(api.client.post("/api/v1/login", json=body), 429, "from your address")
+    # A claim of another address is not believed, as no proxy is configured.
+    with httpx.Client(base_url=api.url, headers={"X-Forwarded-For": "192.0.2.7"}) as liar:
+        shown = hidden_field(liar.get("/sign-in").text, "form_token")
+        assert liar.post("/sign-in", data={"key": lea.key, "form_token": shown}).status_code == 429
+    # The window passes; one that lies in the future is over, too.
+    for began_at in (now - PER_ADDRESS.window, now + timedelta(hours=1)):
+        change_rows(api.engine, ATTEMPTS, ATTEMPTS.c.subject == HERE, began_at=began_at, count=99)
+        assert sign_in(Browser(api.url), lea.key).status_code == 303
+
+
+def test_failures_with_one_key_s_beginning_are_limited_and_successes_are_not_counted(
+    api: PeopleApi, lea: Invited
+):
+    browser, subject = Browser(api.url), f"account:{lea.key[:7]}"
+    for _ in range(3):
+        assert sign_in(browser, lea.key).status_code == 303
+        browser = Browser(api.url)
+    assert (counted(api, HERE), counted(api, subject)) == (0, 0)
+    guess = lea.key[:7] + "x" * 39
+    assert sign_in(browser, guess).status_code == 401
+    assert (counted(api, HERE), counted(api, subject)) == (1, 1)
+    change_rows(api.engine, ATTEMPTS, ATTEMPTS.c.subject == subject, count=PER_ACCOUNT.failures)
+    assert "with this key" in sign_in(browser, lea.key).text
+
+
+def test_attempts_at_once_are_all_counted(api: PeopleApi):
+    counts, now = api.parts.guard._counts, api.parts.runtime.clock.now()
+    with ThreadPoolExecutor(8) as pool:
+        allowed = list(
+            pool.map(lambda _: counts.begin("address:at-once", PER_ADDRESS, now), range(40))
+        )
+    assert allowed.count(True) == PER_ADDRESS.failures
+
+
+# --- logins ---
+
+
+def confirmed(person: Invited, verifier: str, machine: str = "laptop") -> str:
+    """The code of a login that the person has confirmed."""
+    challenge = challenge_of(verifier)
+    path = f"/login?challenge={challenge}&machine={quote(machine)}"
+    page = person.browser.get(path).text
+    assert check_letters(challenge) in page
+    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
+    found = _CODE.search(person.browser.post("/login", form).text)
+    assert found is not None
+    return found[1]
+
+
+def redeem(api: PeopleApi, verifier: str, code: str) -> httpx.Response:
+    return api.client.post("/api/v1/login", json={"verifier": verifier, "code": code})
+
+
+def test_a_confirmed_login_gives_a_key_of_thirty_days_once(api: PeopleApi, lea: Invited):
+    verifier = secrets.token_urlsafe(32)
+    assert_refused(redeem(api, verifier, "BBBB-BBBB"), 404, "not confirmed")
+    code = confirmed(lea, verifier, "Lea's Läptop")
+    stored = str(fetch(api.engine, select(LOGINS)))
+    assert code.replace("-", "") not in stored
+    assert verifier not in stored
+    assert_refused(redeem(api, secrets.token_urlsafe(32), code), 404, "not confirmed")
+    made = redeem(api, verifier, code.lower()).json()
+    assert (made["person"], made["role"], made["project"]) == ("Lea", "submitter", "admin")
+    assert made["name"].startswith("lea-s-l-ptop-")
+    left = api.parts.runtime.clock.now() + timedelta(days=30)
+    assert left.isoformat()[:10] == made["expires_at"][:10]
+    me = api.client.get("/api/v1/me", headers=bearer(made["key"])).json()
+    assert me["person"] == "Lea"
+    assert_refused(redeem(api, verifier, code), 404, "was used")
+    # The same page is confirmed once.
+    challenge = challenge_of(verifier)
+    page = lea.browser.get(f"/login?challenge={challenge}&machine=x").text
+    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
+    assert "confirmed before" in lea.browser.post("/login", form).text
+
+
+def test_five_wrong_codes_or_ten_minutes_end_a_login(api: PeopleApi, lea: Invited):
+    verifier = secrets.token_urlsafe(32)
+    code = confirmed(lea, verifier)
+    wrong = "BBBB-BBBB" if code != "BBBB-BBBB" else "CCCC-CCCC"
+    for _ in range(4):
+        assert_refused(redeem(api, verifier, wrong), 422, "not the code")
+    assert_refused(redeem(api, verifier, wrong), 409, "Too many wrong codes")
+    assert_refused(redeem(api, verifier, code), 409, "Too many wrong codes")
+    late = secrets.token_urlsafe(32)
+    code = confirmed(lea, late)
+    past = api.parts.runtime.clock.now() - timedelta(seconds=1)
+    change_rows(api.engine, LOGINS, LOGINS.c.challenge == challenge_of(late), expires_at=past)
+    assert_refused(redeem(api, late, code), 404, "is over")
+
+
+def test_of_two_who_redeem_at_once_one_gets_a_key(api: PeopleApi, lea: Invited):
+    verifier = secrets.token_urlsafe(32)
+    code = confirmed(lea, verifier)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: redeem(api, verifier, code).status_code, range(4)))
+    assert sorted(answers) == [201, 404, 404, 404]
+
+
+def test_a_login_is_confirmed_by_a_person_on_a_page_of_ours(api: PeopleApi, lea: Invited):
+    challenge = challenge_of("v" * 43)
+    asked = f"/login?challenge={challenge}&machine=laptop&port=40000"
+    stranger = Browser(api.url)
+    assert stranger.get(asked).headers["location"].startswith("/sign-in?next=/login")
+    form = {"challenge": challenge, "machine": "laptop", "form_token": "0" * 64}
+    assert lea.browser.post("/login", form).status_code == 403
+    robot = Browser(api.url)
+    assert sign_in(robot, make_key(api.engine, api.project_id, "a-robot")).status_code == 303
+    page = robot.get(asked).text
+    assert "is no person" in page
+    form["form_token"] = hidden_field(page, "form_token")
+    assert "no person" in robot.post("/login", form).text
+    for bad in ("challenge=x", f"challenge={challenge}&port=80", f"challenge={challenge}&port=x"):
+        assert lea.browser.get(f"/login?{bad}").status_code == 422
+    assert fetch(api.engine, select(LOGINS).where(LOGINS.c.challenge == challenge)) == []
+    policy = lea.browser.get(asked).headers["content-security-policy"]
+    assert "form-action 'self'" in policy
+
+
+def test_a_key_with_an_end_confirms_no_longer_one(api: PeopleApi, lea: Invited):
+    body = {"name": "for-a-day", "expires_in": "1d", "role": "viewer"}
+    short = api.client.post("/api/v1/me/keys", json=body, headers=lea.headers).json()
+    browser = Browser(api.url)
+    assert sign_in(browser, short["key"]).status_code == 303
+    verifier = secrets.token_urlsafe(32)
+    made = redeem(api, verifier, confirmed(Invited("Lea", browser, "", ""), verifier)).json()
+    assert (made["expires_at"], made["role"]) == (short["expires_at"], "viewer")
+
+
+def clicks(person: Invited) -> Callable[[str], bool]:
+    """Opens a page, confirms it, and goes where it leads, as a browser does for a person."""
+
+    def open_page(address: str) -> bool:
+        asked = urlsplit(address)
+        page = person.browser.get(f"{asked.path}?{asked.query}").text
+        names = ("form_token", "challenge", "machine", "port")
+        answer = person.browser.post("/login", {name: hidden_field(page, name) for name in names})
+        found = _REFRESH.search(answer.text)
+        assert found is not None
+        assert httpx.get(found[1], timeout=20).status_code == 200
+        return True
+
+    return open_page
+
+
+def test_the_command_gets_its_key_by_the_browser(
+    api: PeopleApi, lea: Invited, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(browser_login.webbrowser, "open", clicks(lea))
+    terminal = Terminal(out=io.StringIO(), errors=io.StringIO())
+    with ApiClient(Server(api.url, None)) as client:
+        made = log_in_by_browser(client, terminal, opens_browser=True)
+    assert made["person"] == "Lea"
+    assert api.client.get("/api/v1/jobs", headers=bearer(made["key"])).status_code == 200
+
+
+class TypingHand(io.StringIO):
+    """Types lines as they are asked for; the first is wrong, the second what the page shows."""
+
+    def __init__(self, person: Invited, errors: io.StringIO) -> None:
+        super().__init__()
+        self._person, self._errors, self._typed = person, errors, 0
+
+    def readline(self, size: int | None = -1, /) -> str:
+        self._typed += 1
+        page = re.search(r"(/login\?\S+)", self._errors.getvalue())
+        assert page is not None
+        assert "port=" not in page[1]
+        if self._typed > 1:
+            return "BBBB-BBBB\n"
+        shown = self._person.browser.get(page[1]).text
+        names = ("form_token", "challenge", "machine")
+        form = {name: hidden_field(shown, name) for name in names}
+        found = _CODE.search(self._person.browser.post("/login", form).text)
+        assert found is not None
+        return f"  {found[1].lower()} \n"
+
+
+def test_the_command_gets_its_key_by_a_code_that_is_typed(
+    api: PeopleApi, lea: Invited, monkeypatch: pytest.MonkeyPatch
+):
+    errors = io.StringIO()
+    monkeypatch.setattr("sys.stdin", TypingHand(lea, errors))
+    terminal = Terminal(out=io.StringIO(), errors=errors)
+    with ApiClient(Server(api.url, None)) as client:
+        assert log_in_by_browser(client, terminal, opens_browser=False)["person"] == "Lea"
+
+
+def test_codes_that_nobody_gave_end_the_command(api: PeopleApi, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("BBBB-BBBB\n" * 9))
+    terminal = Terminal(out=io.StringIO(), errors=io.StringIO())
+    with ApiClient(Server(api.url, None)) as client, pytest.raises(CommandFailed) as failed:
+        log_in_by_browser(client, terminal, opens_browser=False)
+    assert "not confirmed" in failed.value.message
+
+
+def test_only_a_code_is_taken_from_the_port(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(browser_login, "_WAIT_SECONDS", 1.0)
+    with CodeListener() as listener:
+        url = f"http://127.0.0.1:{listener.port}"
+        for path in ("/", "/?code=short", f"/?code={'x' * 99}", "/favicon.ico"):
+            assert httpx.get(url + path, timeout=20).status_code == 404
+        assert httpx.post(f"{url}/?code=BBBBBBBB", timeout=20).status_code == 501
+        assert httpx.get(f"{url}/?code=BBBBBBBB", timeout=20).status_code == 200
+        assert list(listener.codes()) == ["BBBBBBBB"]
+
+
+def test_the_person_s_end_is_the_end_of_what_it_has_confirmed(api: PeopleApi):
+    gus = invited(api, "Gus")
+    verifier = secrets.token_urlsafe(32)
+    code = confirmed(gus, verifier)
+    assert api.client.post("/api/v1/members/Gus/remove", json={}).status_code == 200
+    made = redeem(api, verifier, code).json()
+    assert api.client.get("/api/v1/jobs", headers=bearer(made["key"])).status_code == 401
+    assert digest(made["key"]) in str(fetch(api.engine, select(tables.api_keys.c.key_hash)))
