@@ -19,7 +19,8 @@ from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, Forbidden, NotFound
-from app.orchestration.access.manage_keys import IssuedKey, key_of_newcomer
+from app.domain.units.instants import format_instant
+from app.orchestration.access.manage_keys import IssuedKey, end_before, key_of_newcomer
 from app.orchestration.access.manage_members import person_named
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
@@ -63,17 +64,11 @@ def invite(
 ) -> IssuedInvitation:
     """An invitation to the principal's project, for 72 hours and one person.
 
-    Raises Forbidden for a role that the principal does not manage, and for a service key with an
-    end, which people would outlive; InvalidValue for what is no address.
+    Raises Forbidden for a role that the principal does not manage, and for a key with an end, which
+    people would outlive; InvalidValue for what is no address.
     """
     require_grantable(principal.role, role)
-    if principal.person is None and principal.key_id is not None:
-        end = uow.keys.expiry_of(principal.key_id)
-        if end is not None:
-            raise Forbidden(
-                f"The key {principal.key_name!r} has an end, and people would outlast it: invite "
-                "with a personal key, or with one that has no end."
-            )
+    _require_no_end(uow, principal)
     return _issue(uow, entropy, principal, role, read_email(email), None)
 
 
@@ -82,9 +77,11 @@ def invite_again(
 ) -> IssuedInvitation:
     """A way back in for a person whose keys are lost: another key and a session, and no new role.
 
-    For admins alone, as it opens all that the person may. Raises Forbidden and NotFound.
+    For admins alone, as it opens all that the person may. Raises NotFound, and Forbidden also for a
+    key with an end, which would give itself one without.
     """
     require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    _require_no_end(uow, principal)
     person = person_named(uow, named)
     return _issue(uow, entropy, principal, Role.VIEWER, person.email, person.id)
 
@@ -178,6 +175,16 @@ def _issue(
     action = AuditAction.INVITATION_CREATE
     record_action(uow, entropy, principal, action, _subject(row), after=_facts(row))
     return IssuedInvitation(row, token)
+
+
+def _require_no_end(uow: UnitOfWork, principal: Principal) -> None:
+    """Raises Forbidden for a key with an end: who comes in gets a key without one."""
+    end = end_before(uow, principal, None)
+    if end is not None:
+        raise Forbidden(
+            f"The key {principal.key_name!r} ends at {format_instant(end)}, and people would outlast "
+            "it: invite with a key that has no end, as the one of your own invitation."
+        )
 
 
 def _inviter_still_may(uow: UnitOfWork, row: InvitationRow) -> bool:

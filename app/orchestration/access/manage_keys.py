@@ -24,7 +24,7 @@ from app.domain.access.roles import Role, within
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
-from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
+from app.domain.units.errors import CommandRefused, Forbidden, InvalidValue, NotFound
 from app.domain.units.instants import format_instant
 from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.audit.record_action import record_action
@@ -113,14 +113,24 @@ def _expiry(uow: UnitOfWork, principal: Principal, life_seconds: float | None) -
     own.
     """
     expires_at = expiry_of(life_seconds, uow.now)
-    own = None if principal.key_id is None else uow.keys.expiry_of(principal.key_id)
-    if own is not None and (expires_at is None or expires_at > own):
+    own = end_before(uow, principal, expires_at)
+    if own is not None:
         raise InvalidValue(
             f"expires_in: your own key ends at {format_instant(own)}, and makes none that lives "
             "longer; write a shorter time",
             "expires_in",
         )
     return expires_at
+
+
+def end_before(
+    uow: UnitOfWork, principal: Principal, expires_at: datetime | None
+) -> datetime | None:
+    """When the principal's own key ends, where that is before the end of another one. expires_at:
+    that end; None for what has none.
+    """
+    own = None if principal.key_id is None else uow.keys.expiry_of(principal.key_id)
+    return own if own is not None and (expires_at is None or expires_at > own) else None
 
 
 def _issue(
@@ -178,12 +188,19 @@ def rotate_key(
 ) -> IssuedKey:
     """Another secret for the owner's key; the one of before stays good for the overlap.
 
-    Browsers that signed in with it are signed out. Raises NotFound, InvalidValue, Forbidden and
-    CommandRefused.
+    Browsers that signed in with it are signed out. Raises NotFound, InvalidValue and
+    CommandRefused; Forbidden for a key that may do more, or lives longer, than the principal's own,
+    which would get its secret so.
     """
     if not 0 <= overlap_seconds <= OVERLAP_MAX.total_seconds():
         raise InvalidValue("overlap: write from 0s to 7d", "overlap")
     row = _manageable(uow, principal, owner, name)
+    own = end_before(uow, principal, row.expires_at)
+    if own is not None and row.id != principal.key_id:
+        raise Forbidden(
+            f"Your own key ends at {format_instant(own)}, and the key {name!r} does not end before "
+            "it. Rotate it with a key that lives as long."
+        )
     if row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= uow.now):
         ended = "has expired" if row.revoked_at is None else "is revoked"
         raise CommandRefused(f"The key {name!r} {ended}; make another one.")
@@ -237,13 +254,18 @@ def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> Issue
 
 def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: str) -> KeyRow:
     """The owner's key of that name, locked; raises NotFound, and Forbidden for a service key with a
-    role that the principal does not manage.
+    role that the principal does not manage, and for a person's that may do more than its own.
     """
     row = uow.keys.key(owner, name)
     if row is None:
         raise NotFound(f"{_whose(principal, owner)} has no key {name[:80]!r}.")
     if owner.person_id is None:
         require_grantable(principal.role, row.role)
+    elif within(row.role, _person_of(principal).limit) is not row.role:
+        raise Forbidden(
+            f"Your own key may do at most what the role {_person_of(principal).limit} may, and the "
+            f"key {row.name!r} what {row.role} may. Use a key that may do as much."
+        )
     return row
 
 
