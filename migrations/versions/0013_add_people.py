@@ -2,8 +2,9 @@
 
 Keys, sessions and jobs that there are keep their owner: a key that belongs to no person.
 
-Downgrading revokes people's keys, which the release before would let do all in their project, and
-ends people's sessions.
+To the release before, which may serve at the same time, a person's key is a viewer's of its project,
+with a name that none of that release's paths can hold; so it neither does more nor is rotated there.
+Downgrading revokes people's keys, and ends people's sessions.
 """
 
 from __future__ import annotations
@@ -68,19 +69,16 @@ def downgrade() -> None:
     for name in ("person_id", "project_id", "last_seen_at", "browser", "address"):
         op.drop_column("sessions", name)
     op.alter_column("sessions", "key_id", nullable=False)
-    # Two people may each have a key of one name in a project, where there is one name again.
     op.execute(
         "UPDATE api_keys SET revoked_at = coalesce(revoked_at, expires_at, created_at), "
-        "former_hash = NULL, former_until_at = NULL, name = 'person-' || id "
-        "WHERE person_id IS NOT NULL"
+        "former_hash = NULL, former_until_at = NULL WHERE person_id IS NOT NULL"
     )
-    op.drop_index("uq_api_keys_name_of_person", "api_keys")
-    op.drop_index("uq_api_keys_name_in_project", "api_keys")
-    op.create_unique_constraint(
-        op.f("uq_api_keys_project_id_name"), "api_keys", ["project_id", "name"]
-    )
+    op.drop_constraint(op.f("ck_api_keys_a_person_s_key_is_a_viewer_s_to_others"), "api_keys")
+    op.drop_constraint(op.f("ck_api_keys_limit_role_known"), "api_keys")
+    op.drop_constraint(op.f("uq_api_keys_person_id_own_name"), "api_keys")
     op.drop_constraint(op.f("fk_api_keys_person_id"), "api_keys")
-    op.drop_column("api_keys", "person_id")
+    for name in ("limit_role", "own_name", "person_id"):
+        op.drop_column("api_keys", name)
     op.drop_table("memberships")
     op.drop_table("people")
 
@@ -90,20 +88,21 @@ def _change_keys() -> None:
     op.create_foreign_key(
         op.f("fk_api_keys_person_id"), "api_keys", "people", ["person_id"], ["id"]
     )
-    op.drop_constraint(op.f("uq_api_keys_project_id_name"), "api_keys")
-    op.create_index(
-        "uq_api_keys_name_in_project",
-        "api_keys",
-        ["project_id", "name"],
-        unique=True,
-        postgresql_where=sa.text("person_id IS NULL"),
+    op.add_column("api_keys", sa.Column("own_name", sa.Text()))
+    op.add_column("api_keys", sa.Column("limit_role", sa.Text()))
+    op.create_unique_constraint(
+        op.f("uq_api_keys_person_id_own_name"), "api_keys", ["person_id", "own_name"]
     )
-    op.create_index(
-        "uq_api_keys_name_of_person",
+    words = ", ".join(f"'{role}'" for role in _ROLES)
+    op.create_check_constraint(
+        op.f("ck_api_keys_limit_role_known"), "api_keys", f"limit_role IN ({words})"
+    )
+    op.create_check_constraint(
+        op.f("ck_api_keys_a_person_s_key_is_a_viewer_s_to_others"),
         "api_keys",
-        ["person_id", "name"],
-        unique=True,
-        postgresql_where=sa.text("person_id IS NOT NULL"),
+        "CASE WHEN person_id IS NULL THEN own_name IS NULL AND limit_role IS NULL "
+        "ELSE own_name IS NOT NULL AND limit_role IS NOT NULL AND role = 'viewer' "
+        "AND NOT is_admin END",
     )
 
 

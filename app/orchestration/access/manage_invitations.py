@@ -182,8 +182,8 @@ def _require_no_end(uow: UnitOfWork, principal: Principal) -> None:
     end = end_before(uow, principal, None)
     if end is not None:
         raise Forbidden(
-            f"The key {principal.key_name!r} ends at {format_instant(end)}, and people would outlast "
-            "it: invite with a key that has no end, as the one of your own invitation."
+            f"The key {principal.key_name!r} ends at {format_instant(end)}, and people would "
+            "outlast it: invite with a key that has no end, as the one of your own invitation."
         )
 
 

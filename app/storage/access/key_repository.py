@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, u
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
 from app.domain.access.roles import Role
-from app.storage.access.known_keys import is_good
+from app.storage.access.known_keys import NAME, ROLE, is_good
 from app.storage.schema import tables
 from app.storage.session.record_session import RecordSession
 
@@ -24,8 +24,8 @@ _SESSIONS: Final = tables.sessions
 _MEMBERS: Final = tables.memberships
 _PEOPLE: Final = tables.people
 _SHOWN: Final = (
-    "id", "project_id", "person_id", "name", "role", "prefix", "created_at", "created_by",
-    "expires_at", "last_used_at", "revoked_at", "revoked_by", "former_until_at",
+    "id", "project_id", "person_id", "prefix", "created_at", "created_by", "expires_at",
+    "last_used_at", "revoked_at", "revoked_by", "former_until_at",
 )  # fmt: skip
 
 
@@ -79,6 +79,10 @@ class KeyOwner:
             return _KEYS.c.person_id == self.person_id
         return and_(_KEYS.c.project_id == self.project_id, _KEYS.c.person_id.is_(None))
 
+    def calls_a_key(self, name: str) -> ColumnElement[bool]:
+        """Whether a key of the owner has the name."""
+        return (_KEYS.c.name if self.person_id is None else _KEYS.c.own_name) == name
+
 
 class KeyRepository:
     """Keys and projects, in the store."""
@@ -105,7 +109,7 @@ class KeyRepository:
             _PEOPLE.c.disabled_at.is_(None),
         )
         statement = select(_KEYS.c.id).where(
-            _KEYS.c.role == Role.ADMIN,
+            ROLE == Role.ADMIN,
             is_good(now),
             _KEYS.c.expires_at.is_(None),
             or_(_KEYS.c.person_id.is_(None), person_is_admin),
@@ -118,7 +122,7 @@ class KeyRepository:
 
     def key(self, owner: KeyOwner, name: str) -> KeyRow | None:
         """The owner's key of that name, locked."""
-        found = self._keys(owner.condition, _KEYS.c.name == name, locked=True)
+        found = self._keys(owner.condition, owner.calls_a_key(name), locked=True)
         return next(iter(found), None)
 
     def is_name_of_service_key(self, name: str) -> bool:
@@ -133,14 +137,14 @@ class KeyRepository:
 
     def add_key(self, row: KeyRow, key_hash: str) -> bool:
         """Store a key; False where its name is taken."""
+        values = {**vars(row), "is_admin": row.role is Role.ADMIN}
+        if row.person_id is not None:
+            # The release before this one knows no people: to it, this is a viewer's key.
+            values |= {"role": Role.VIEWER, "limit_role": row.role, "is_admin": False}
+            values |= {"name": f"{row.person_id}/{row.name}", "own_name": row.name}
         statement = (
             insert_new(_KEYS)
-            .values(
-                **vars(row),
-                key_hash=key_hash,
-                # The release before this one knows no people, and no key that may do less.
-                is_admin=row.role is Role.ADMIN and row.person_id is None,
-            )
+            .values(**values, key_hash=key_hash)
             .on_conflict_do_nothing()
             .returning(_KEYS.c.id)
         )
@@ -244,9 +248,9 @@ class KeyRepository:
         are changed.
         """
         statement = (
-            select(*(_KEYS.c[name] for name in _SHOWN))
+            select(*(_KEYS.c[name] for name in _SHOWN), NAME.label("name"), ROLE.label("role"))
             .where(*conditions)
-            .order_by(_KEYS.c.revoked_at.is_not(None), _KEYS.c.created_at.desc(), _KEYS.c.name)
+            .order_by(_KEYS.c.revoked_at.is_not(None), _KEYS.c.created_at.desc(), NAME)
             .limit(limit)
         )
         rows = self._session.execute(

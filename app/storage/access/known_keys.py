@@ -40,6 +40,11 @@ _MEMBERS: Final = tables.memberships
 _INSTANT: Final = DateTime(timezone=True)
 Instant = datetime | ColumnElement[datetime]
 
+ROLE: Final = func.coalesce(_KEYS.c.limit_role, _KEYS.c.role)
+"""Of a service key its role, of a person's key its limit."""
+NAME: Final = func.coalesce(_KEYS.c.own_name, _KEYS.c.name)
+"""As people know a key."""
+
 
 def is_good(now: Instant) -> ColumnElement[bool]:
     """Whether a key is neither revoked nor over."""
@@ -79,10 +84,10 @@ def principals(
     return (
         select(
             _KEYS.c.id,
-            _KEYS.c.name,
+            NAME,
             _PROJECTS.c.id,
             _PROJECTS.c.name,
-            _KEYS.c.role,
+            ROLE,
             _PROJECTS.c.archived_at.is_(None),
             func.coalesce(_PROJECTS.c.rules_version, 0),
             _PEOPLE.c.id,

@@ -15,8 +15,8 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
-    text,
 )
+from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.domain.access.roles import Role
@@ -45,12 +45,17 @@ api_keys = Table(
     # Of a person's key: the project it works in where none is named.
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
     Column("person_id", Uuid, ForeignKey("people.id")),
+    # Of a person's key: one that no path of the release before this one can hold, as to that
+    # release it is a key of the project; people see `own_name`.
     Column("name", Text, nullable=False),
+    Column("own_name", Text),
     Column("key_hash", Text, nullable=False, unique=True),
     # What the release before this one reads of the role.
     Column("is_admin", Boolean, nullable=False),
-    # Of a person's key: at most this, however much more the person may do.
+    # Of a person's key: a viewer's, which is all that the release before this one lets it do.
     Column("role", Word(Role), nullable=False),
+    # Of a person's key alone: at most this, however much more the person may do.
+    Column("limit_role", Word(Role)),
     # What a key begins with, for people; not known of keys that are older than this column.
     Column("prefix", Text),
     # After a rotation the former key is good for a while.
@@ -62,21 +67,16 @@ api_keys = Table(
     instant("last_used_at"),
     instant("revoked_at"),
     Column("revoked_by", Text),
-    Index(
-        "uq_api_keys_name_in_project",
-        "project_id",
-        "name",
-        unique=True,
-        postgresql_where=text("person_id IS NULL"),
-    ),
-    Index(
-        "uq_api_keys_name_of_person",
-        "person_id",
-        "name",
-        unique=True,
-        postgresql_where=text("person_id IS NOT NULL"),
-    ),
+    Unique("project_id", "name"),
+    Unique("person_id", "own_name"),
     CheckConstraint(one_of("role", Role), name="role_known"),
+    CheckConstraint(one_of("limit_role", Role), name="limit_role_known"),
+    CheckConstraint(
+        "CASE WHEN person_id IS NULL THEN own_name IS NULL AND limit_role IS NULL "
+        "ELSE own_name IS NOT NULL AND limit_role IS NOT NULL AND role = 'viewer' "
+        "AND NOT is_admin END",
+        name="a_person_s_key_is_a_viewer_s_to_others",
+    ),
     CheckConstraint(
         "(former_hash IS NULL) = (former_until_at IS NULL)", name="former_key_has_an_end"
     ),

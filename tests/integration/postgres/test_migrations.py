@@ -259,10 +259,10 @@ _PEOPLE_OF_0013 = (
     f"INSERT INTO people (id, name, name_folded, created_at) VALUES ({_LEA}, 'Lea', 'lea', "
     "'2026-03-01Z')",
     f"INSERT INTO memberships VALUES ({_LEA}, {_DEFAULT}, 'admin', '2026-03-01Z', NULL)",
-    # As a service key is called, which is a name of its own again below.
-    "INSERT INTO api_keys (id, project_id, person_id, name, key_hash, is_admin, role, created_at) "
-    f"VALUES ('00000000-0000-0000-0000-000000000008', {_DEFAULT}, {_LEA}, 'ada', 'c', false, "
-    "'admin', '2026-03-01Z')",
+    # As a service key is called.
+    "INSERT INTO api_keys (id, project_id, person_id, name, own_name, key_hash, is_admin, role, "
+    f"limit_role, created_at) VALUES ('00000000-0000-0000-0000-000000000008', {_DEFAULT}, {_LEA}, "
+    "'lea/ada', 'ada', 'c', false, 'viewer', 'admin', '2026-03-01Z')",
     "INSERT INTO sessions (id_hash, key_id, person_id, created_at, expires_at) VALUES "
     f"('of-a-person', NULL, {_LEA}, '2026-03-01Z', '2026-03-08Z'), "
     "('of-a-key', '00000000-0000-0000-0000-000000000005', NULL, '2026-03-01Z', '2026-03-08Z')",

@@ -144,9 +144,12 @@ def make_person_key(engine: Engine, project_id: UUID, name: str, role: Role) -> 
         engine, tables.memberships, person_id=person_id, project_id=project_id, role=role,
         created_at=now,
     )  # fmt: skip
-    key = make_key(engine, project_id, f"of-{person_id}", Role.ADMIN)
+    key = make_key(engine, project_id, f"{person_id}/laptop", Role.VIEWER)
     keys = tables.api_keys
-    change_rows(engine, keys, keys.c.key_hash == digest(key), person_id=person_id, is_admin=False)
+    change_rows(
+        engine, keys, keys.c.key_hash == digest(key),
+        person_id=person_id, own_name="laptop", limit_role=Role.ADMIN,
+    )  # fmt: skip
     return key
 
 
