@@ -1,6 +1,6 @@
 """The last admin stays, whatever is changed: a key, a membership, or a person.
 
-Who changes any of them does it inside `an_admin_stays`, changes of whole groups too.
+Every change of one of them is made inside `an_admin_stays`, changes of whole groups too.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from app.storage.unit_of_work import UnitOfWork
 
 @contextmanager
 def an_admin_stays(uow: UnitOfWork) -> Iterator[None]:
-    """Around a change that may take an admin away: one after the other, in every process.
+    """Around a change of a key, a membership or a person: one after the other, in every process.
 
-    Raises CommandRefused, which undoes the change, where no admin's key without an end is left.
+    Locks first, so enter it before a row of the change is locked. Raises CommandRefused, which
+    undoes the change, where that takes the last admin's key without an end. Where there was none
+    before, as with one key that has an end, nothing is refused.
     """
     uow.keys.lock_admins()
+    before = uow.keys.good_admins(uow.now)
     yield
-    if not uow.keys.good_admins(uow.now):
+    if before and not uow.keys.good_admins(uow.now):
         raise CommandRefused(
             "This would leave no admin with a key without an end, and so nobody who could make "
             "another one. Make a second key with the role admin first."

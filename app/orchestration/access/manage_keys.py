@@ -7,7 +7,6 @@ those who manage a project's keys change, and for a person's own. Not here: what
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -223,10 +222,10 @@ def revoke_key(
 
     Raises NotFound, Forbidden, and CommandRefused for the last admin's key.
     """
-    row = _manageable(uow, principal, owner, name)
-    if row.revoked_at is not None:
-        return row
-    with an_admin_stays(uow) if _is_of_admin(uow, row) else nullcontext():
+    with an_admin_stays(uow):
+        row = _manageable(uow, principal, owner, name)
+        if row.revoked_at is not None:
+            return row
         uow.keys.end_sessions(row.id, uow.now)
         uow.keys.revoke_key(row.id, uow.now, str(principal.actor))
     revoked = _manageable(uow, principal, owner, name)
@@ -272,13 +271,6 @@ def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: st
 def _whose(principal: Principal, owner: KeyOwner) -> str:
     own = owner.person_id is not None
     return principal.name if own else f"The project {principal.project_name!r}"
-
-
-def _is_of_admin(uow: UnitOfWork, row: KeyRow) -> bool:
-    """A person's key lets it do all that it may, most often, and that may be little."""
-    if row.role is not Role.ADMIN or row.person_id is None:
-        return row.role is Role.ADMIN
-    return Role.ADMIN in uow.people.roles_of(row.person_id).values()
 
 
 def _person_of(principal: Principal) -> Person:

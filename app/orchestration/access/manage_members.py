@@ -6,8 +6,6 @@ member (`manage_invitations`), or what a role may do (`app.domain.access`).
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from app.domain.access.key_rules import require_grantable
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
@@ -31,11 +29,11 @@ def set_member_role(
     Raises NotFound, Forbidden for a role that the principal does not manage, before or after, and
     CommandRefused for the last admin's.
     """
-    member = _manageable(uow, principal, named)
-    require_grantable(principal.role, role)
-    if member.role is role:
-        return member
-    with an_admin_stays(uow) if member.role is Role.ADMIN else nullcontext():
+    with an_admin_stays(uow):
+        member = _manageable(uow, principal, named)
+        require_grantable(principal.role, role)
+        if member.role is role:
+            return member
         if member.kind is MemberKind.KEY:
             uow.keys.change_role(member.id, role)
         else:
@@ -51,11 +49,11 @@ def remove_member(uow: UnitOfWork, entropy: Entropy, principal: Principal, named
 
     Raises as `set_member_role`.
     """
-    member = _manageable(uow, principal, named)
-    if member.kind is MemberKind.KEY:
-        revoke_key(uow, entropy, principal, service_keys(principal), member.name)
-        return member
-    with an_admin_stays(uow) if member.role is Role.ADMIN else nullcontext():
+    with an_admin_stays(uow):
+        member = _manageable(uow, principal, named)
+        if member.kind is MemberKind.KEY:
+            revoke_key(uow, entropy, principal, service_keys(principal), member.name)
+            return member
         uow.people.remove_member(member.id, principal.project_id)
     subject, before = _subject(principal, member), _facts(member)
     removed = {**before, "role": None}
@@ -70,10 +68,10 @@ def set_disabled(
 
     Raises NotFound, and CommandRefused for the last admin.
     """
-    person = person_named(uow, named)
-    if (person.disabled_at is not None) == disabled:
-        return person
-    with an_admin_stays(uow) if disabled else nullcontext():
+    with an_admin_stays(uow):
+        person = person_named(uow, named)
+        if (person.disabled_at is not None) == disabled:
+            return person
         uow.people.set_disabled(person.id, uow.now if disabled else None)
     changed = person_named(uow, str(person.id))
     record_action(

@@ -1,0 +1,100 @@
+"""An admin with a key without an end is always left, whoever takes one away, and however."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from app.domain.access.roles import Role
+from app.domain.units.errors import CommandRefused
+from app.orchestration.access.manage_keys import revoke_key, service_keys
+from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.storage.unit_of_work import UnitOfWork
+from tests.support.api.agent_api import wait_until
+from tests.support.servers.table_rows import fetch_value
+from tests.support.stories.access_story import ENTROPY, AccessStory
+
+_WAITING = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+Change = Callable[[UnitOfWork], object]
+
+
+@pytest.fixture
+def access(engine: Engine) -> AccessStory:
+    return AccessStory(engine)
+
+
+def answers(access: AccessStory, first: Change, second: Change) -> list[str]:
+    """Of two changes: the first is held open until the second waits for it, or is over."""
+    in_hand, over = threading.Event(), threading.Event()
+
+    def slowly() -> str:
+        with access.begin() as uow:
+            first(uow)
+            in_hand.set()
+            wait_until(lambda: over.is_set() or fetch_value(access.engine, _WAITING) > 0, 60)
+        return "changed"
+
+    def after() -> str:
+        assert in_hand.wait(60)
+        try:
+            with access.begin() as uow:
+                second(uow)
+        except CommandRefused:
+            return "refused"
+        finally:
+            over.set()
+        return "changed"
+
+    with ThreadPoolExecutor(2) as pool:
+        return [one.result(120) for one in (pool.submit(slowly), pool.submit(after))]
+
+
+def test_of_two_admins_keys_that_are_revoked_at_once_one_stays(access: AccessStory):
+    access.service_key("second", Role.ADMIN)
+
+    def revoke(name: str) -> Change:
+        admin = access.admin
+        return lambda uow: revoke_key(uow, ENTROPY, admin, service_keys(admin), name)
+
+    assert answers(access, revoke("root"), revoke("second")) == ["changed", "refused"]
+
+
+def test_of_two_people_who_are_lowered_and_disabled_at_once_one_stays(access: AccessStory):
+    lea, admin = access.person("Lea", Role.ADMIN), access.admin
+    access.person("Ben", Role.ADMIN)
+    with access.begin() as uow:
+        by = access.known(lea.secret)
+        revoke_key(uow, ENTROPY, by, service_keys(by), "root")
+    found = answers(
+        access,
+        lambda uow: set_member_role(uow, ENTROPY, admin, "Lea", Role.VIEWER),
+        lambda uow: set_disabled(uow, ENTROPY, admin, "Ben", disabled=True),
+    )
+    assert found == ["changed", "refused"]
+
+
+def test_where_no_admin_has_a_key_without_an_end_what_takes_none_away_goes_on(access: AccessStory):
+    access.person("Lea", Role.VIEWER)
+    access.person("Ben", Role.ADMIN)
+    access.service_key("ci", Role.SUBMITTER)
+    with access.begin() as uow:
+        tomorrow = uow.now + timedelta(days=1)
+    access.change_key(access.root, expires_at=tomorrow)
+    admin = access.admin
+    # Ben's key is the last one without an end.
+    with pytest.raises(CommandRefused, match="leave no admin"), access.begin() as uow:
+        remove_member(uow, ENTROPY, admin, "Ben")
+    with access.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE memberships SET role = 'viewer' WHERE role = 'admin'")
+    with access.begin() as uow:
+        assert set_disabled(uow, ENTROPY, admin, "Lea", disabled=True).disabled_at is not None
+        assert revoke_key(uow, ENTROPY, admin, service_keys(admin), "ci").revoked_at is not None
+        assert remove_member(uow, ENTROPY, admin, "Ben").name == "Ben"
