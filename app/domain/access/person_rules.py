@@ -9,21 +9,37 @@ import re
 import unicodedata
 from datetime import timedelta
 from typing import Final
+from uuid import UUID
 
 from app.domain.units.errors import InvalidValue
 
 INVITATION_LIFE: Final = timedelta(hours=72)
 NAME_MAX: Final = 80
+FOLDED_MAX: Final = 2 * NAME_MAX
+"""One sign may stand for many letters; lists are continued after folded names."""
 EMAIL_MAX: Final = 254
+FIRST_USE: Final = "first use"
+"""Who invites the first admin: nobody yet has the right to."""
+RECOVERED_BY: Final = "recovery on the host"
+"""Who made a key that nobody had the right to make: `lowtide key recover`."""
+RECOVERED_PREFIX: Final = "recovered-"
+"""Such a key's name begins with it."""
+
+_RESERVED: Final = frozenset({FIRST_USE, RECOVERED_BY})
 
 _EMAIL: Final = re.compile(r"[^@\s\x00-\x1f\x7f]{1,64}@[^@\s\x00-\x1f\x7f]{1,189}")
 # Separate a kind or a project from a name in histories (`person:name`, `home/key`).
 _SEPARATORS: Final = frozenset(":/\\")
 
-# Letters and marks by their category, and invisible all the same.
-_FILLERS: Final = frozenset(
-    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0\u2800"
-) | {chr(selector) for selector in range(0xFE00, 0xFE10)}
+# Invisible whatever their category: Default_Ignorable_Code_Point of Unicode, which regular
+# expressions here do not know, and what has no ink without being one.
+_INVISIBLE: Final = (
+    (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5),
+    (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x2800, 0x2800),
+    (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8),
+    (0x16FE4, 0x16FE4), (0x1BCA0, 0x1BCA3), (0x1D159, 0x1D159), (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),
+)  # fmt: skip
 # Invisible, and part of names in some scripts.
 _JOINERS: Final = "\u200c\u200d"
 
@@ -31,8 +47,9 @@ _JOINERS: Final = "\u200c\u200d"
 def read_name(written: str) -> str:
     """A person's name as it is stored: in any script, one space between words, NFC.
 
-    Raises InvalidValue for one that is empty, too long, or holds what cannot be seen, as letters
-    that turn the direction of a text.
+    Raises InvalidValue for one that is empty, too long, also when it is folded, or holds what
+    cannot be seen, as letters that turn the direction of a text; for an id, by which people are
+    named, too; and for one that histories use for what no person has done.
     """
     name = unicodedata.normalize("NFC", " ".join(written.split()))
     seen = [letter for letter in name if unicodedata.category(letter)[0] in "LN"]
@@ -42,6 +59,15 @@ def read_name(written: str) -> str:
         raise InvalidValue(
             f"name: write 1 to {NAME_MAX} characters of any script, with a letter or a digit among "
             f"them, and none of : / \\ or invisible ones{reason}",
+            "name",
+        )
+    plain = folded(name)
+    if len(plain) > FOLDED_MAX:
+        raise InvalidValue(f"name: written out it has more than {FOLDED_MAX} characters", "name")
+    if _is_id(name) or _is_id(plain) or plain in _RESERVED or plain.startswith(RECOVERED_PREFIX):
+        raise InvalidValue(
+            f"name: {name!r} means something else here, as ids and {RECOVERED_PREFIX}1 do; choose "
+            "another one",
             "name",
         )
     return name
@@ -76,8 +102,17 @@ def invitation_path(token: str) -> str:
 
 
 def _is_usable(letter: str) -> bool:
-    if letter in _SEPARATORS or letter in _FILLERS:
+    if letter == " " or letter in _JOINERS:
+        return True
+    if letter in _SEPARATORS or any(low <= ord(letter) <= high for low, high in _INVISIBLE):
         return False
-    kind = unicodedata.category(letter)
     # Control and format characters, surrogates, what is unassigned; separators of lines.
-    return letter == " " or letter in _JOINERS or kind[0] not in "CZ"
+    return unicodedata.category(letter)[0] not in "CZ"
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

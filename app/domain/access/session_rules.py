@@ -22,8 +22,10 @@ SEEN_RECORDED_EVERY: Final = timedelta(minutes=5)
 LOGIN_LIFE: Final = timedelta(minutes=10)
 LOGIN_TRIES_MAX: Final = 5
 LOGIN_KEY_LIFE: Final = timedelta(days=30)
-CODE_LETTERS: Final = "BCDFGHJKLMNPQRSTVWXZ23456789"
-"""No vowels, which would make words, and nothing that looks like something else."""
+CODE_LETTERS: Final = "CDFHJKLMNPQRTVWX3479"
+"""No vowels, which would make words, and nothing that looks like something else: of B and 8, G and
+6, S and 5, Z and 2, I and 1, O and 0 neither.
+"""
 CODE_LENGTH: Final = 8
 
 _IPV6_PREFIX: Final = 64

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from app.domain.access.person_rules import FIRST_USE
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
-from app.orchestration.access.manage_invitations import FIRST_USE, invite_first_admin
+from app.orchestration.access.manage_invitations import invite_first_admin
 from app.orchestration.access.manage_keys import create_key
 from app.orchestration.access.manage_projects import create_project
 from app.ports.entropy import Entropy

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from app.domain.access.key_rules import require_grantable
 from app.domain.access.may import DEPLOYMENT, require
-from app.domain.access.person_rules import INVITATION_LIFE, read_email, read_name
+from app.domain.access.person_rules import INVITATION_LIFE, folded, read_email, read_name
 from app.domain.access.principal import Origin, Person, Principal
 from app.domain.access.roles import GRANTABLE_BY, Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -28,8 +28,6 @@ from app.storage.access.invitation_repository import InvitationRow
 from app.storage.access.people_repository import PersonRow
 from app.storage.unit_of_work import UnitOfWork
 
-FIRST_USE: Final = "first use"
-"""Who invites the first admin: nobody yet has the right to."""
 _NOT_GOOD: Final = (
     "This invitation is unknown, was used or taken back, or is older than 72 hours: ask for "
     "another one."
@@ -207,7 +205,7 @@ def _who(
         return person_named(uow, str(visitor.id))
     written = read_name(name)
     person = PersonRow(entropy.new_id(), written, row.email, uow.now, None)
-    if uow.keys.is_name_of_service_key(written) or not uow.people.add_person(person):
+    if uow.keys.is_name_of_service_key(folded(written)) or not uow.people.add_person(person):
         raise CommandRefused(
             f"The name {written!r} is taken, and histories name people. Choose another one; if it "
             "is you, sign in first and open the link again."

@@ -18,6 +18,7 @@ from app.domain.access.key_rules import (
     require_grantable,
     require_name,
 )
+from app.domain.access.person_rules import RECOVERED_BY, RECOVERED_PREFIX
 from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import Role, within
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -31,8 +32,6 @@ from app.ports.entropy import Entropy
 from app.storage.access.key_repository import KeyOwner, KeyRow
 from app.storage.unit_of_work import UnitOfWork
 
-RECOVERED_BY = "recovery on the host"
-"""Who made a key that nobody had the right to make: `lowtide key recover`."""
 _NAMES_OF_RECOVERY_MAX = 1_000
 _NAME_ENDING = 6
 
@@ -244,10 +243,14 @@ def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> Issue
     if not found:
         raise NotFound(f"There is no project {project_name!r} in this database.")
     project = found[0]
-    taken = {row.name for row in uow.keys.keys(KeyOwner(project.id), _NAMES_OF_RECOVERY_MAX)}
-    names = (f"recovered-{number}" for number in range(1, _NAMES_OF_RECOVERY_MAX + 2))
+    owner = KeyOwner(project.id)
+    names = (f"{RECOVERED_PREFIX}{number}" for number in range(1, _NAMES_OF_RECOVERY_MAX + 1))
     recovering = Principal(None, RECOVERED_BY, project.id, project.name, Role.ADMIN)
-    free = next(name for name in names if name not in taken)
+    free = next(
+        name
+        for name in names
+        if uow.keys.key(owner, name) is None and uow.people.person(name) is None
+    )
     return create_key(uow, entropy, recovering, free, Role.ADMIN, action=AuditAction.KEY_RECOVER)
 
 

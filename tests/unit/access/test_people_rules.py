@@ -79,6 +79,49 @@ def test_names_are_kept_as_they_are_written_but_for_spaces_and_composition():
     assert folded("a\u200db") == folded("ab")
 
 
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "\U000e0100",
+        "\U000e01ef",
+        "\U00016fe4",
+        "\U0001d159",
+        "\u00ad",
+        "\ufe0f",
+        "\u2064",
+        "\u3164",
+    ],
+)
+def test_what_has_no_ink_is_no_part_of_a_name(hidden: str):
+    with pytest.raises(InvalidValue, match="invisible"):
+        read_name(f"Le{hidden}a")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00000000-0000-0000-0000-000000000007",
+        "\uff10" * 32,
+        "ABCDEF" + "0" * 26,
+        "first use",
+        "First  Use",
+        "recovery on the host",
+        "Recovered-1",
+        "recovered-x",
+    ],
+)
+def test_a_name_that_means_something_else_is_refused(name: str):
+    with pytest.raises(InvalidValue, match="means something else"):
+        read_name(name)
+
+
+def test_a_sign_for_many_letters_is_counted_as_these():
+    assert read_name("\u00df" * 80)
+    with pytest.raises(InvalidValue, match="written out"):
+        read_name("\ufdfa" * 80)
+    assert read_name("\ufdfa")
+
+
 @pytest.mark.parametrize("email", ["lea", "@", "a@", "a b@c.de", "a@b@c", f"{'x' * 65}@y.de"])
 def test_what_is_no_address_is_refused(email: str):
     with pytest.raises(InvalidValue, match="lea@example"):
@@ -104,6 +147,8 @@ def test_a_code_has_letters_that_can_be_told_apart_and_is_read_as_people_type_it
     assert len(codes) == 200
     assert all(len(code) == CODE_LENGTH and set(code) <= set(CODE_LETTERS) for code in codes)
     assert not set(CODE_LETTERS) & set("AEIOU01")
+    for one, other in ("B8", "S5", "Z2", "G6"):
+        assert len({one, other} & set(CODE_LETTERS)) <= 1
     assert read_code(" bcdf-ghjk\n") == read_code("BCDF GHJK") == "BCDFGHJK"
 
 
