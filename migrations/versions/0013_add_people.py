@@ -157,6 +157,7 @@ def _add_ways_in() -> None:
         sa.Column("code_hash", sa.Text(), nullable=False),
         sa.Column("person_id", sa.Uuid(), nullable=False),
         sa.Column("project_id", sa.Uuid(), nullable=False),
+        sa.Column("session_id_hash", sa.Text(), nullable=False),
         sa.Column("limit_role", sa.Text(), nullable=False),
         sa.Column("machine", sa.Text(), nullable=False),
         sa.Column("tries", sa.Integer(), nullable=False),

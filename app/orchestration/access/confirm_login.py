@@ -41,7 +41,7 @@ class LoginProblem(Enum):
     """Why no key was given."""
 
     UNKNOWN = auto()
-    """Not confirmed, used, or over."""
+    """Not confirmed, used, or over, or what confirmed it has ended."""
     WRONG_CODE = auto()
     ENDED = auto()
     """Too many wrong codes."""
@@ -56,13 +56,19 @@ class LoginAnswer:
 
 
 def confirm_login(
-    uow: UnitOfWork, entropy: Entropy, principal: Principal, challenge: str, machine: str
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    session_id_hash: str,
+    challenge: str,
+    machine: str,
 ) -> str:
     """Let the command with this challenge have a key of the person's. Returns the code for it.
 
-    The key lives for 30 days, and no longer than the one that the person signed in with. Raises
-    InvalidValue for what is no challenge, CommandRefused for a service key and for a challenge that
-    was confirmed before.
+    session_id_hash: of the browser; the end of its session or key, or of the person's memberships,
+    is the end of the login. The key lives for 30 days, and no longer than the one that the person
+    signed in with. Raises InvalidValue for what is no challenge, CommandRefused for a service key
+    and for a challenge that was confirmed before.
     """
     require_challenge(challenge)
     if principal.person is None:
@@ -78,6 +84,7 @@ def confirm_login(
         code_hash=_code_hash(challenge, code),
         person_id=principal.person.id,
         project_id=principal.project_id,
+        session_id_hash=session_id_hash,
         limit_role=principal.person.limit,
         machine=machine_name(machine),
         tries=0,
@@ -110,6 +117,8 @@ def redeem_login(
     challenge = challenge_of(verifier)
     row = uow.invitations.login(challenge)
     if row is None or row.used_at is not None or row.expires_at <= uow.now:
+        return LoginAnswer(problem=LoginProblem.UNKNOWN)
+    if uow.people.owner_of_session(row.session_id_hash, uow.now) is None:
         return LoginAnswer(problem=LoginProblem.UNKNOWN)
     if row.tries >= LOGIN_TRIES_MAX:
         return LoginAnswer(problem=LoginProblem.ENDED)

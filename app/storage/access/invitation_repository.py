@@ -49,13 +49,15 @@ class InvitationRow:
 class LoginRow:
     """What a person has confirmed for a command that waits.
 
-    limit_role: the most that the key will let it do. tries: how often a wrong code has come.
+    session_id_hash: of the browser that confirmed it. limit_role: the most that the key will let
+    it do. tries: how often a wrong code has come.
     """
 
     challenge: str
     code_hash: str
     person_id: UUID
     project_id: UUID
+    session_id_hash: str
     limit_role: Role
     machine: str
     tries: int

@@ -19,6 +19,7 @@ from sqlalchemy import (
     cast,
     literal,
     null,
+    or_,
     select,
     tuple_,
     type_coerce,
@@ -32,8 +33,8 @@ from app.domain.access.person_rules import folded
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role, role_of_person
 from app.storage.access.invitation_repository import InvitationRow
-from app.storage.access.known_keys import is_good
-from app.storage.access.web_sessions import NewSession
+from app.storage.access.known_keys import is_good, principal_of
+from app.storage.access.web_sessions import NewSession, owner_of
 from app.storage.schema import tables
 from app.storage.schema.column_types import Word
 from app.storage.session.record_session import RecordSession
@@ -133,7 +134,12 @@ class PeopleRepository:
             roles = self.roles_of(row.invited_by_person_id)
             elsewhere = Role.ADMIN if Role.ADMIN in roles.values() else None
             return role_of_person(roles.get(row.project_id), elsewhere, Role.ADMIN)
-        statement = select(_KEYS.c.role).where(_KEYS.c.id == row.invited_by_key_id, is_good(now))
+        statement = select(_KEYS.c.role).where(
+            _KEYS.c.id == row.invited_by_key_id,
+            is_good(now),
+            # Only an admin's key works in other projects than its own.
+            or_(_KEYS.c.project_id == row.project_id, _KEYS.c.role == Role.ADMIN),
+        )
         return self._session.execute(statement).scalar_one_or_none()
 
     def projects_of(self, person_id: UUID) -> list[tuple[UUID, str, Role]]:
@@ -153,6 +159,12 @@ class PeopleRepository:
         self._session.execute(
             session.insert(person_id=owner.person.id, project_id=owner.project_id)
         )
+
+    def owner_of_session(self, id_hash: str, now: datetime) -> Principal | None:
+        """Whose live session it is, so locked that it does not end meanwhile; None for none."""
+        statement = owner_of(id_hash, now).with_for_update(of=tables.sessions, key_share=True)
+        row = self._session.execute(statement).one_or_none()
+        return None if row is None else principal_of(row)
 
     def add_member(
         self, person_id: UUID, project_id: UUID, role: Role, at: datetime, by: str

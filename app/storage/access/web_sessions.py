@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Insert,
+    Select,
     and_,
     delete,
     func,
@@ -131,9 +132,7 @@ class WebSessions:
 
         Writes that it was seen, where the last time that was written is old.
         """
-        statement = _OF_SESSIONS.add_columns(_LAST_SEEN).where(
-            _SESSIONS.c.id_hash == id_hash, _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now))
-        )
+        statement = owner_of(id_hash, now).add_columns(_LAST_SEEN)
         with self._engine.connect() as connection:
             row = connection.execute(statement).one_or_none()
         if row is None:
@@ -217,6 +216,13 @@ class WebSessions:
         except DBAPIError as error:
             reason = str(error).partition("\n")[0]
             log.warning("that a session was seen could not be stored: %s", reason)
+
+
+def owner_of(id_hash: str, now: datetime) -> Select[Any]:
+    """The columns of `principal_of`, while the session, its key and its person are good."""
+    return _OF_SESSIONS.where(
+        _SESSIONS.c.id_hash == id_hash, _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now))
+    )
 
 
 def _facts(

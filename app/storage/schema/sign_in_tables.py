@@ -43,6 +43,8 @@ logins = Table(
     Column("code_hash", Text, nullable=False),
     Column("person_id", Uuid, ForeignKey("people.id"), nullable=False),
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
+    # Of the browser that confirmed it: its end, which its key's end is, too, ends the login.
+    Column("session_id_hash", Text, nullable=False),
     Column("limit_role", Word(Role), nullable=False),
     Column("machine", Text, nullable=False),
     Column("tries", Integer, nullable=False),

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import Response
 
 from app.domain.access.login_challenge import check_letters, machine_name, require_challenge
+from app.domain.deployment.credentials import digest
 from app.orchestration.access.confirm_login import confirm_login
 from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, render
 
@@ -52,9 +53,10 @@ def confirm(
     """Let the command have a key, and show the code that gives it to it."""
     check_form(request, visitor, form_token)
     assert visitor.owner is not None
-    runtime = parts_of(request).runtime
+    assert visitor.session is not None
+    runtime, session = parts_of(request).runtime, digest(visitor.session)
     with runtime.begin() as uow:
-        code = confirm_login(uow, runtime.entropy, visitor.owner, challenge, machine)
+        code = confirm_login(uow, runtime.entropy, visitor.owner, session, challenge, machine)
     return render(
         request, "login_code.html", visitor, code=f"{code[:4]}-{code[4:]}", sent=code, port=port,
         machine=machine_name(machine),

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import Engine, text
 
+from app.domain.access.login_challenge import challenge_of
+from app.domain.access.principal import Origin
 from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
-from app.domain.units.errors import Forbidden
+from app.domain.units.errors import CommandRefused, Forbidden, NotFound
+from app.orchestration.access.confirm_login import (
+    LoginAnswer,
+    LoginProblem,
+    confirm_login,
+    redeem_login,
+)
 from app.orchestration.access.manage_invitations import invite, invite_again
-from app.orchestration.access.manage_keys import own_keys, revoke_key, rotate_key, service_keys
-from tests.support.servers.table_rows import fetch
+from app.orchestration.access.manage_keys import (
+    IssuedKey,
+    own_keys,
+    recover_admin,
+    revoke_key,
+    rotate_key,
+    service_keys,
+)
+from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.storage.access.web_sessions import NewSession, WebSessions
+from app.storage.schema import tables
+from tests.support.servers.table_rows import add_row, fetch
 from tests.support.stories.access_story import ENTROPY, AccessStory
+
+ORIGIN = Origin("192.0.2.1", "request")
 
 
 @pytest.fixture
@@ -67,6 +87,118 @@ def test_a_key_with_an_end_invites_nobody_and_not_itself(access: AccessStory):
             with pytest.raises(Forbidden, match="people would outlast it"):
                 invite(uow, ENTROPY, principal, Role.VIEWER)
         assert invite_again(uow, ENTROPY, access.known(first.secret), "Lea").token
+
+
+def test_a_name_is_a_service_key_s_whatever_its_case(access: AccessStory):
+    access.service_key("ci", Role.VIEWER)
+    for name in ("CI", "\uff43\uff49"):
+        with pytest.raises(CommandRefused, match="is taken"):
+            access.person(name, Role.VIEWER)
+
+
+def test_a_person_s_name_does_not_stand_in_the_way_of_a_recovery(access: AccessStory):
+    lea = access.person("Lea", Role.VIEWER)
+    add_row(
+        access.engine, tables.people, id=uuid4(), name="recovered-1", name_folded="recovered-1",
+        created_at=lea.row.created_at,
+    )  # fmt: skip
+    with access.begin() as uow:
+        assert recover_admin(uow, ENTROPY, "home").row.name == "recovered-2"
+        assert recover_admin(uow, ENTROPY, "home").row.name == "recovered-3"
+
+
+def test_an_admin_s_key_that_is_lowered_has_invited_nobody_elsewhere(access: AccessStory):
+    boss = access.service_key("boss", Role.ADMIN)
+    away = access.project("away")
+    with access.begin() as uow:
+        there = access.known(boss.secret).inside(away.project_id, "away", True, 0)
+        tokens = [
+            invite(uow, ENTROPY, principal, Role.VIEWER).token
+            for principal in (there, access.known(boss.secret))
+        ]
+        set_member_role(uow, ENTROPY, access.admin, "boss", Role.MAINTAINER)
+    with pytest.raises(NotFound), access.begin() as uow:
+        access.accepted(uow, tokens[0], "Away")
+    with access.begin() as uow:
+        assert access.accepted(uow, tokens[1], "Home").person.name == "Home"
+
+
+# --- logins ---
+
+
+def confirmed(access: AccessStory, key: IssuedKey) -> tuple[str, str, str]:
+    """The verifier and the code of a login, and the session that confirmed it with the key."""
+    verifier, session, now = uuid4().hex, uuid4().hex, datetime.now(UTC)
+    new = NewSession(session, now, now + timedelta(days=7))
+    owner = WebSessions(access.engine).begin(new, digest(key.secret), ORIGIN, uuid4())
+    assert owner is not None
+    with access.begin() as uow:
+        code = confirm_login(uow, ENTROPY, owner, session, challenge_of(verifier), "laptop")
+    return verifier, code, session
+
+
+def redeemed(access: AccessStory, verifier: str, code: str) -> LoginAnswer:
+    with access.begin() as uow:
+        return redeem_login(uow, ENTROPY, verifier, code)
+
+
+def _key_revoked(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    by = access.known(lea.secret)
+    with access.begin() as uow:
+        revoke_key(uow, ENTROPY, by, own_keys(by), lea.row.name)
+
+
+def _key_rotated(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    by = access.known(lea.secret)
+    with access.begin() as uow:
+        rotate_key(uow, ENTROPY, by, own_keys(by), lea.row.name, 3_600)
+
+
+def _key_over(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    access.change_key(lea, expires_at=lea.row.created_at)
+
+
+def _signed_out(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    owner, now = access.known(lea.secret), datetime.now(UTC)
+    WebSessions(access.engine).end(owner, session, now, uuid4())
+
+
+def _disabled(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    with access.begin() as uow:
+        set_disabled(uow, ENTROPY, access.admin, "Lea", disabled=True)
+
+
+def _removed(access: AccessStory, lea: IssuedKey, session: str) -> None:
+    with access.begin() as uow:
+        remove_member(uow, ENTROPY, access.admin, "Lea")
+
+
+def test_a_login_ends_with_what_has_confirmed_it(access: AccessStory):
+    lea = access.person("Lea", Role.SUBMITTER)
+    verifier, code, _ = confirmed(access, lea)
+    good = redeemed(access, verifier, code).key
+    assert good is not None
+    assert access.known(good.secret).name == "Lea"
+    ends = (_signed_out, _key_rotated, _key_revoked, _key_over, _disabled, _removed)
+    for number, end in enumerate(ends):
+        key = access.own_key(lea, f"of-{number}")
+        verifier, code, session = confirmed(access, key)
+        end(access, key, session)
+        assert redeemed(access, verifier, code).problem is LoginProblem.UNKNOWN, end.__name__
+        if end is _disabled:
+            with access.begin() as uow:
+                set_disabled(uow, ENTROPY, access.admin, "Lea", disabled=False)
+
+
+def test_a_session_of_a_key_that_is_over_is_not_listed(access: AccessStory):
+    lea = access.person("Lea", Role.VIEWER)
+    short = access.own_key(lea, "short", days=1)
+    for key in (lea, short):
+        confirmed(access, key)
+    owner, now, kept = access.known(lea.secret), datetime.now(UTC), WebSessions(access.engine)
+    assert len(kept.of_owner(owner, now, 10)) == 2
+    access.change_key(short, revoked_at=now)
+    assert len(kept.of_owner(owner, now, 10)) == 1
 
 
 # --- beside an api of the release before, in a rolling upgrade ---
