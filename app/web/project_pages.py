@@ -71,7 +71,7 @@ def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
         project_id, inside = opened.row.id, opened.caller
         rules = uow.rules.of(project_id)
         manages = may(inside, Action.MANAGE_KEYS, Resource(project_id)) is AccessDecision.ALLOWED
-        keys = uow.keys.keys(service_keys(inside), _KEYS_MAX) if manages else None
+        keys = uow.keys.keys(service_keys(inside), uow.now, _KEYS_MAX) if manages else None
     [summary] = parts.projects.projects(month, [project_id])
     lines = tuple(rule_lines(rules.document))
     return ProjectView(summary, month, rules, lines, keys, inside is owner, now)

@@ -150,7 +150,8 @@ def _add_ways_in() -> None:
         _refers("invitations", "used_by_person_id", "people"),
         _role_known("invitations"),
     )
-    op.create_index("ix_invitations_project_id", "invitations", ["project_id"])
+    for name in ("project_id", "expires_at"):
+        op.create_index(f"ix_invitations_{name}", "invitations", [name])
     op.create_table(
         "logins",
         sa.Column("challenge", sa.Text(), nullable=False),

@@ -35,8 +35,8 @@ _LISTED_MAX: Final = 1_000
 
 class NewInvitation(BaseModel):
     """`email`: to tell invitations apart; nothing is sent to it. `person`: the name or id of a
-    person whose keys are lost: the link gives it another one and no new role, and is made by admins
-    alone.
+    person whose keys are lost: the link gives it another one, and `role` only if it is a member of
+    no project any more. Admins alone make it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -76,7 +76,7 @@ def create(
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         if body.person is not None:
-            issued = invite_again(uow, runtime.entropy, caller, body.person)
+            issued = invite_again(uow, runtime.entropy, caller, body.person, body.role)
         else:
             issued = invite(uow, runtime.entropy, caller, body.role, body.email)
     link = invitation_path(issued.token)

@@ -67,11 +67,9 @@ async def me(caller: Reader) -> Response:
 
 @router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
 def keys(request: Request, caller: KeyManager) -> Response:
-    """The project's service keys: those that are not revoked, then the others; each the newest
-    first.
-    """
+    """The project's service keys: those that are good, then the others; each the newest first."""
     with parts_of(request).runtime.begin() as uow:
-        found = uow.keys.keys(service_keys(caller), KEYS_MAX)
+        found = uow.keys.keys(service_keys(caller), uow.now, KEYS_MAX)
     return page([_key(row, caller) for row in found], None)
 
 

@@ -45,11 +45,10 @@ class NewOwnKey(BaseModel):
 
 @router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
 def keys(request: Request, caller: Owner) -> Response:
-    """Your own keys: those that are not revoked, then the others; each the newest first."""
+    """Your own keys: those that are good, then the others; each the newest first."""
     with parts_of(request).runtime.begin() as uow:
-        found = uow.keys.keys(own_keys(caller), KEYS_MAX)
-        shown = [own_key(uow, row, caller) for row in found]
-    return page(shown, None)
+        found, here = uow.keys.keys(own_keys(caller), uow.now, KEYS_MAX), _role_here(uow, caller)
+    return page([_own_key(row, caller, here) for row in found], None)
 
 
 @router.post(
@@ -61,7 +60,7 @@ def create(request: Request, caller: Owner, body: Annotated[NewOwnKey, Body()]) 
     life = None if body.expires_in is None else seconds_in(body.expires_in, "expires_in")
     with runtime.begin() as uow:
         issued = create_own_key(uow, runtime.entropy, caller, body.name, body.role, life)
-        answer = {**own_key(uow, issued.row, caller), "key": issued.secret}
+        answer = {**_own_key(issued.row, caller, _role_here(uow, caller)), "key": issued.secret}
     return as_json(answer, 201)
 
 
@@ -76,7 +75,7 @@ def rotate(
     overlap = seconds_in((body or Rotation()).overlap, "overlap")
     with runtime.begin() as uow:
         issued = rotate_key(uow, runtime.entropy, caller, own_keys(caller), key, overlap)
-        answer = {**own_key(uow, issued.row, caller), "key": issued.secret}
+        answer = {**_own_key(issued.row, caller, _role_here(uow, caller)), "key": issued.secret}
     return as_json(answer)
 
 
@@ -86,13 +85,18 @@ def revoke(request: Request, caller: Owner, key: str) -> Response:
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         row = revoke_key(uow, runtime.entropy, caller, own_keys(caller), key)
-        answer = own_key(uow, row, caller)
+        answer = _own_key(row, caller, _role_here(uow, caller))
     return as_json(answer)
 
 
-def own_key(uow: UnitOfWork, row: KeyRow, caller: Principal) -> dict[str, Any]:
+def _role_here(uow: UnitOfWork, caller: Principal) -> Role | None:
+    """Of the person's membership in the project of the request."""
+    assert caller.person is not None
+    return uow.people.roles_of(caller.person.id).get(caller.project_id)
+
+
+def _own_key(row: KeyRow, caller: Principal, here: Role | None) -> dict[str, Any]:
     """A person's key as its owner sees it, in the project of the request."""
     assert caller.person is not None
-    here = uow.people.roles_of(caller.person.id).get(caller.project_id)
     role = role_of_person(here, caller.person.elsewhere, row.role)
     return fields_of(KeyShape, row, project=caller.project_name, role=role or row.role)

@@ -17,6 +17,8 @@ KEY_PREFIX: Final = "lt_"
 SHOWN_CHARACTERS: Final = 7
 """How much of a key is stored and shown, to tell keys apart: 24 of its 256 random bits."""
 LIFE_MAX: Final = timedelta(days=365)
+KEYS_OF_PERSON_MAX: Final = 50
+"""Good ones: nobody looks after more."""
 OVERLAP_MAX: Final = timedelta(days=7)
 USE_RECORDED_EVERY: Final = timedelta(minutes=1)
 """A key's last use is stored at most so often: a write per request would be most of its cost."""

@@ -14,6 +14,8 @@ from uuid import UUID
 from app.domain.units.errors import InvalidValue
 
 INVITATION_LIFE: Final = timedelta(hours=72)
+OPEN_INVITATIONS_MAX: Final = 200
+"""Of a project: more are a program that runs wild."""
 NAME_MAX: Final = 80
 FOLDED_MAX: Final = 2 * NAME_MAX
 """One sign may stand for many letters; lists are continued after folded names."""

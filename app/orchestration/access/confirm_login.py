@@ -26,11 +26,12 @@ from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused
-from app.orchestration.access.manage_keys import IssuedKey, key_of_newcomer
+from app.orchestration.access.manage_keys import IssuedKey, key_of_newcomer, require_room
 from app.orchestration.access.manage_members import person_named
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.invitation_repository import LoginRow
+from app.storage.access.key_repository import KeyOwner
 from app.storage.unit_of_work import UnitOfWork
 
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -112,7 +113,8 @@ def redeem_login(
 ) -> LoginAnswer:
     """The key for who has the verifier and the code: once, within ten minutes and five tries.
 
-    origin: of the request.
+    origin: of the request. Raises CommandRefused for a person that has too many keys; the code
+    stays good.
     """
     challenge = challenge_of(verifier)
     row = uow.invitations.login(challenge)
@@ -126,6 +128,7 @@ def redeem_login(
         uow.invitations.change_login(challenge, tries=row.tries + 1)
         over = row.tries + 1 >= LOGIN_TRIES_MAX
         return LoginAnswer(problem=LoginProblem.ENDED if over else LoginProblem.WRONG_CODE)
+    require_room(uow, KeyOwner(row.project_id, row.person_id))
     uow.invitations.change_login(challenge, used_at=uow.now)
     person = person_named(uow, str(row.person_id))
     where = _NO_NAME.sub("-", row.machine.lower()).strip("-")[:_NAME_MAX].strip("-") or "machine"

@@ -12,7 +12,13 @@ from uuid import UUID
 
 from app.domain.access.key_rules import require_grantable
 from app.domain.access.may import DEPLOYMENT, require
-from app.domain.access.person_rules import INVITATION_LIFE, folded, read_email, read_name
+from app.domain.access.person_rules import (
+    INVITATION_LIFE,
+    OPEN_INVITATIONS_MAX,
+    folded,
+    read_email,
+    read_name,
+)
 from app.domain.access.principal import Origin, Person, Principal
 from app.domain.access.roles import GRANTABLE_BY, Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -71,9 +77,14 @@ def invite(
 
 
 def invite_again(
-    uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    named: str,
+    role: Role = Role.SUBMITTER,
 ) -> IssuedInvitation:
-    """A way back in for a person whose keys are lost: another key and a session, and no new role.
+    """Another key and a session for a person whose keys are lost. role: what it gets in the
+    principal's project if it is a member of none any more; else it gets no new one.
 
     For admins alone, as it opens all that the person may. Raises NotFound, and Forbidden also for a
     key with an end, which would give itself one without.
@@ -81,7 +92,7 @@ def invite_again(
     require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
     _require_no_end(uow, principal)
     person = person_named(uow, named)
-    return _issue(uow, entropy, principal, Role.VIEWER, person.email, person.id)
+    return _issue(uow, entropy, principal, role, person.email, person.id)
 
 
 def invite_first_admin(uow: UnitOfWork, entropy: Entropy, first: Principal) -> str:
@@ -100,6 +111,8 @@ def revoke_invitation(
     row = uow.invitations.of_project(principal.project_id, invitation_id)
     if row is None:
         raise NotFound(f"The project {principal.project_name!r} has no invitation {invitation_id}.")
+    if row.person_id is not None:
+        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
     require_grantable(principal.role, row.role)
     if row.used_at is not None:
         raise CommandRefused("This invitation was accepted; remove the member instead.")
@@ -134,7 +147,7 @@ def accept(
     person = _who(uow, entropy, row, name, visitor)
     if person.disabled_at is not None:
         raise CommandRefused(f"{person.name} is disabled; ask an admin.")
-    if row.person_id is None:
+    if row.person_id is None or not uow.people.roles_of(person.id):
         _join(uow, row, person)
     uow.invitations.use(row.id, uow.now, person.id)
     person_of = Person(person.id, person.name, None, Role.ADMIN)
@@ -155,6 +168,11 @@ def _issue(
     email: str | None,
     person_id: UUID | None,
 ) -> IssuedInvitation:
+    if uow.invitations.count_open(principal.project_id, uow.now) >= OPEN_INVITATIONS_MAX:
+        raise CommandRefused(
+            f"The project {principal.project_name!r} has {OPEN_INVITATIONS_MAX} invitations that "
+            "nobody has accepted. Take some back (`lowtide member uninvite`)."
+        )
     token = entropy.new_token()
     by_key = principal.key_id if principal.person is None else None
     row = InvitationRow(

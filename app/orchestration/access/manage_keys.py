@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from app.domain.access.key_rules import (
     KEY_PREFIX,
+    KEYS_OF_PERSON_MAX,
     OVERLAP_MAX,
     SHOWN_CHARACTERS,
     expiry_of,
@@ -81,13 +82,28 @@ def create_own_key(
     """A new key of the person itself, for all its projects. limit: the most that the key lets it
     do; None for all that it may.
 
-    Raises as `create_key`, and CommandRefused for a service key, which is nobody's.
+    Raises as `create_key`, and CommandRefused for a service key, which is nobody's, and for a
+    person that has too many.
     """
     require_name(name, "key")
     person = _person_of(principal)
+    require_room(uow, own_keys(principal))
     expires_at = _expiry(uow, principal, life_seconds)
     most = person.limit if limit is None else within(limit, person.limit)
     return _issue(uow, entropy, principal, own_keys(principal), name, most, expires_at)
+
+
+def require_room(uow: UnitOfWork, owner: KeyOwner) -> None:
+    """Locks the owner, a person. Raises CommandRefused where it has as many good keys as one may
+    have.
+    """
+    person = uow.people.person(str(owner.person_id))
+    assert person is not None
+    if uow.keys.count_good(owner, uow.now) >= KEYS_OF_PERSON_MAX:
+        raise CommandRefused(
+            f"{person.name} has {KEYS_OF_PERSON_MAX} keys that are good. Revoke those that nobody "
+            "uses any more: `lowtide key list --mine` shows the last use of each."
+        )
 
 
 def key_of_newcomer(

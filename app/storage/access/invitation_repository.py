@@ -11,7 +11,18 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, Table, delete, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Select,
+    Table,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
 from app.domain.access.roles import Role
@@ -74,7 +85,8 @@ class InvitationRepository:
         self._session = session
 
     def add(self, row: InvitationRow, token_hash: str) -> None:
-        """Store an invitation."""
+        """Store an invitation. Removes up to a hundred of any project that are over."""
+        self._session.execute(_removal_of_old(_INVITATIONS, _INVITATIONS.c.id, row.created_at))
         self._session.execute(insert(_INVITATIONS).values(**vars(row), token_hash=token_hash))
 
     def of_token(self, token_hash: str) -> InvitationRow | None:
@@ -93,18 +105,19 @@ class InvitationRepository:
         """A project's invitations that can be accepted, the newest first. after: the id before."""
         statement = (
             _invitations()
-            .where(
-                _INVITATIONS.c.project_id == project_id,
-                _INVITATIONS.c.used_at.is_(None),
-                _INVITATIONS.c.revoked_at.is_(None),
-                _INVITATIONS.c.expires_at > now,
-            )
+            .where(_is_open(project_id, now))
             .order_by(_INVITATIONS.c.id.desc())
             .limit(limit)
         )
         if after is not None:
             statement = statement.where(_INVITATIONS.c.id < after)
         return [InvitationRow(**row) for row in self._session.execute(statement).mappings()]
+
+    def count_open(self, project_id: UUID, now: datetime) -> int:
+        """How many of a project's invitations can be accepted."""
+        statement = select(func.count()).where(_is_open(project_id, now))
+        count: int = self._session.execute(statement).scalar_one()
+        return count
 
     def use(self, invitation_id: UUID, at: datetime, person_id: UUID) -> None:
         """Write down who has accepted it."""
@@ -118,14 +131,7 @@ class InvitationRepository:
         """Store a confirmed login; False where its challenge was confirmed before. Removes up to a
         hundred that are over.
         """
-        old = (
-            select(_LOGINS.c.challenge)
-            .where(_LOGINS.c.expires_at <= row.created_at)
-            .order_by(_LOGINS.c.expires_at, _LOGINS.c.challenge)
-            .limit(_REMOVED_MAX)
-            .with_for_update(skip_locked=True)
-        )
-        self._session.execute(delete(_LOGINS).where(_LOGINS.c.challenge.in_(old)))
+        self._session.execute(_removal_of_old(_LOGINS, _LOGINS.c.challenge, row.created_at))
         made = self._session.execute(
             insert_new(_LOGINS)
             .values(**vars(row))
@@ -154,6 +160,26 @@ class InvitationRepository:
         self._session.execute(
             update(_INVITATIONS).where(_INVITATIONS.c.id == invitation_id).values(values)
         )
+
+
+def _is_open(project_id: UUID, now: datetime) -> ColumnElement[bool]:
+    return and_(
+        _INVITATIONS.c.project_id == project_id,
+        _INVITATIONS.c.used_at.is_(None),
+        _INVITATIONS.c.revoked_at.is_(None),
+        _INVITATIONS.c.expires_at > now,
+    )
+
+
+def _removal_of_old(table: Table, key: ColumnElement[Any], now: datetime) -> Delete:
+    old = (
+        select(key)
+        .where(table.c.expires_at <= now)
+        .order_by(table.c.expires_at, key)
+        .limit(_REMOVED_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    return delete(table).where(key.in_(old))
 
 
 def _invitations() -> Select[Any]:

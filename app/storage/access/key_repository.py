@@ -116,9 +116,15 @@ class KeyRepository:
         )
         return {row.id for row in self._session.execute(statement)}
 
-    def keys(self, owner: KeyOwner, limit: int) -> list[KeyRow]:
-        """Keys that are not revoked, then the others; each the newest first."""
-        return self._keys(owner.condition, limit=limit)
+    def keys(self, owner: KeyOwner, now: datetime, limit: int) -> list[KeyRow]:
+        """Keys that are good, then the others; each the newest first."""
+        return self._keys(owner.condition, first=is_good(now), limit=limit)
+
+    def count_good(self, owner: KeyOwner, now: datetime) -> int:
+        """How many of the owner's keys are neither revoked nor over."""
+        statement = select(func.count()).select_from(_KEYS).where(owner.condition, is_good(now))
+        count: int = self._session.execute(statement).scalar_one()
+        return count
 
     def key(self, owner: KeyOwner, name: str) -> KeyRow | None:
         """The owner's key of that name, locked."""
@@ -242,15 +248,19 @@ class KeyRepository:
         )
 
     def _keys(
-        self, *conditions: ColumnElement[bool], limit: int | None = None, locked: bool = False
+        self,
+        *conditions: ColumnElement[bool],
+        first: ColumnElement[bool] | None = None,
+        limit: int | None = None,
+        locked: bool = False,
     ) -> list[KeyRow]:
-        """locked: so that no one else changes them; submissions may go on naming them until they
-        are changed.
+        """first: what stands before the others. locked: so that no one else changes them;
+        submissions may go on naming them until they are changed.
         """
         statement = (
             select(*(_KEYS.c[name] for name in _SHOWN), NAME.label("name"), ROLE.label("role"))
             .where(*conditions)
-            .order_by(_KEYS.c.revoked_at.is_not(None), _KEYS.c.created_at.desc(), NAME)
+            .order_by(*(() if first is None else (first.desc(),)), _KEYS.c.created_at.desc(), NAME)
             .limit(limit)
         )
         rows = self._session.execute(

@@ -34,7 +34,7 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Role, role_of_person
 from app.storage.access.invitation_repository import InvitationRow
 from app.storage.access.known_keys import is_good, principal_of
-from app.storage.access.web_sessions import NewSession, owner_of
+from app.storage.access.web_sessions import NewSession, owner_of, removal_of_old
 from app.storage.schema import tables
 from app.storage.schema.column_types import Word
 from app.storage.session.record_session import RecordSession
@@ -154,8 +154,11 @@ class PeopleRepository:
         return [(row[0], row[1], row[2]) for row in self._session.execute(statement)]
 
     def add_session(self, session: NewSession, owner: Principal) -> None:
-        """Store a session that belongs to the person and to no key."""
+        """Store a session that belongs to the person and to no key. Removes up to a hundred that
+        are over.
+        """
         assert owner.person is not None
+        self._session.execute(removal_of_old(session.created_at))
         self._session.execute(
             session.insert(person_id=owner.person.id, project_id=owner.project_id)
         )

@@ -14,10 +14,12 @@ from uuid import UUID
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Delete,
     Engine,
     Insert,
     Select,
     and_,
+    any_,
     delete,
     func,
     insert,
@@ -106,13 +108,6 @@ class WebSessions:
         key = OF_KEYS.where(_KEYS.c.key_hash == key_hash, is_good(now)).with_for_update(
             key_share=True, of=_KEYS
         )
-        old = (
-            select(_SESSIONS.c.id_hash)
-            .where(_SESSIONS.c.expires_at <= now)
-            .order_by(_SESSIONS.c.expires_at, _SESSIONS.c.id_hash)
-            .limit(_REMOVED_MAX)
-            .with_for_update(skip_locked=True)
-        )
         with self._engine.begin() as connection:
             row = connection.execute(key).one_or_none()
             if row is None:
@@ -122,7 +117,7 @@ class WebSessions:
             connection.execute(
                 update(_KEYS).where(_KEYS.c.id == owner.key_id).values(last_used_at=now)
             )
-            connection.execute(delete(_SESSIONS).where(_SESSIONS.c.id_hash.in_(old)))
+            connection.execute(removal_of_old(now))
             connection.execute(session.insert(key_id=owner.key_id))
             _record(connection, session.entry(owner.from_origin(origin), audit_id))
         return owner
@@ -153,7 +148,7 @@ class WebSessions:
                 _SESSIONS.c.address,
             )
             .outerjoin(_KEYS, _KEYS.c.id == _SESSIONS.c.key_id)
-            .where(_is_of(owner), _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now)))
+            .where(is_of(owner), _is_live(now), or_(_KEYS.c.id.is_(None), is_good(now)))
             .order_by(_SESSIONS.c.created_at.desc(), _SESSIONS.c.id_hash)
             .limit(limit)
         )
@@ -172,11 +167,7 @@ class WebSessions:
     ) -> bool:
         """End the owner's live session of that id; False for none. audit_id: as `end`."""
         shown = func.left(_SESSIONS.c.id_hash, _SHOWN_ID) == session_id
-        mine = (
-            select(_SESSIONS.c.id_hash)
-            .outerjoin(_KEYS, _KEYS.c.id == _SESSIONS.c.key_id)
-            .where(shown, _is_of(owner), _is_live(now))
-        )
+        mine = select(_SESSIONS.c.id_hash).where(shown, is_of(owner), _is_live(now))
         return self._end(owner, _SESSIONS.c.id_hash.in_(mine), now, audit_id)
 
     def show_project(self, id_hash: str, project_id: UUID) -> None:
@@ -218,6 +209,18 @@ class WebSessions:
             log.warning("that a session was seen could not be stored: %s", reason)
 
 
+def removal_of_old(now: datetime) -> Delete:
+    """The statement that removes up to a hundred sessions that are over."""
+    old = (
+        select(_SESSIONS.c.id_hash)
+        .where(_SESSIONS.c.expires_at <= now)
+        .order_by(_SESSIONS.c.expires_at, _SESSIONS.c.id_hash)
+        .limit(_REMOVED_MAX)
+        .with_for_update(skip_locked=True)
+    )
+    return delete(_SESSIONS).where(_SESSIONS.c.id_hash.in_(old))
+
+
 def owner_of(id_hash: str, now: datetime) -> Select[Any]:
     """The columns of `principal_of`, while the session, its key and its person are good."""
     return _OF_SESSIONS.where(
@@ -248,7 +251,11 @@ def _is_live(now: datetime) -> ColumnElement[bool]:
     )
 
 
-def _is_of(owner: Principal) -> ColumnElement[bool]:
-    if owner.person is not None:
-        return _PERSON_ID.in_((owner.person.id,))
-    return _SESSIONS.c.key_id == owner.key_id
+def is_of(owner: Principal) -> ColumnElement[bool]:
+    """Of a person: its own, and those of its keys, each found by an index."""
+    if owner.person is None:
+        return _SESSIONS.c.key_id == owner.key_id
+    keys = _KEYS.alias("own_keys")
+    ids = select(keys.c.id).where(keys.c.person_id == owner.person.id).scalar_subquery()
+    of_a_key = _SESSIONS.c.key_id == any_(func.array(ids))
+    return or_(_SESSIONS.c.person_id == owner.person.id, of_a_key)

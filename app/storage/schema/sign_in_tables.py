@@ -31,6 +31,7 @@ invitations = Table(
     Column("used_by_person_id", Uuid, ForeignKey("people.id")),
     instant("revoked_at"),
     Index("ix_invitations_project_id", "project_id"),
+    Index("ix_invitations_expires_at", "expires_at"),
     CheckConstraint(one_of("role", Role), name="role_known"),
 )
 

@@ -33,7 +33,7 @@ def show(request: Request, visitor: SignedIn) -> Response:
     with parts.runtime.begin() as uow:
         if owner.person is not None:
             projects = uow.people.projects_of(owner.person.id)
-            found = uow.keys.keys(own_keys(owner), _LISTED_MAX)
+            found = uow.keys.keys(own_keys(owner), now, _LISTED_MAX)
             keys = [
                 row
                 for row in found

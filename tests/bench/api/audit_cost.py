@@ -23,6 +23,7 @@ from app.domain.spec.job_spec import parse_spec
 from app.orchestration.audit.record_action import record_action
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.submit_job import build_submission
+from app.storage.access.key_repository import KeyOwner
 from app.storage.session.engine import make_engine
 from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.process_cost import Meter, cpu_seconds
@@ -43,7 +44,7 @@ def measure(around: BenchEnvironment) -> list[Figure]:
         make_key(engine, project_id)
         runtime = make_runtime(engine, around.new_folder("store"))
         with runtime.begin() as uow:
-            [key] = uow.keys.keys(project_id, 1)
+            [key] = uow.keys.keys(KeyOwner(project_id), uow.now, 1)
         ada = Principal(key.id, key.name, project_id, "vision", Role.ADMIN)
         ada = ada.from_origin(Origin("203.0.113.9", uuid4().hex))
         return [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, select, text
 
+from app.domain.access.key_rules import KEYS_OF_PERSON_MAX
 from app.domain.access.login_challenge import challenge_of
+from app.domain.access.person_rules import OPEN_INVITATIONS_MAX
 from app.domain.access.principal import Origin
 from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
@@ -19,7 +22,11 @@ from app.orchestration.access.confirm_login import (
     confirm_login,
     redeem_login,
 )
-from app.orchestration.access.manage_invitations import invite, invite_again
+from app.orchestration.access.manage_invitations import (
+    invite,
+    invite_again,
+    revoke_invitation,
+)
 from app.orchestration.access.manage_keys import (
     IssuedKey,
     own_keys,
@@ -29,7 +36,7 @@ from app.orchestration.access.manage_keys import (
     service_keys,
 )
 from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
-from app.storage.access.web_sessions import NewSession, WebSessions
+from app.storage.access.web_sessions import NewSession, WebSessions, is_of
 from app.storage.schema import tables
 from tests.support.servers.table_rows import add_row, fetch
 from tests.support.stories.access_story import ENTROPY, AccessStory
@@ -199,6 +206,92 @@ def test_a_session_of_a_key_that_is_over_is_not_listed(access: AccessStory):
     assert len(kept.of_owner(owner, now, 10)) == 2
     access.change_key(short, revoked_at=now)
     assert len(kept.of_owner(owner, now, 10)) == 1
+
+
+def test_the_sessions_of_a_person_are_found_by_indexes(access: AccessStory):
+    lea = access.known(access.person("Lea", Role.VIEWER).secret)
+    asked = select(tables.sessions.c.id_hash).where(is_of(lea))
+    shown = asked.compile(access.engine, compile_kwargs={"literal_binds": True})
+    with access.engine.begin() as connection:
+        connection.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = str(connection.execute(text(f"EXPLAIN {shown}")).all())
+    for index in ("ix_sessions_person_id", "ix_sessions_key_id"):
+        assert index in plan, plan
+
+
+# --- how much there may be ---
+
+
+def test_good_keys_are_listed_first_and_a_person_has_fifty(access: AccessStory):
+    lea = access.person("Lea", Role.VIEWER)
+    verifier, code, _ = confirmed(access, lea)
+    over, *others = [access.own_key(lea, f"key-{n}") for n in range(KEYS_OF_PERSON_MAX - 1)]
+    with pytest.raises(CommandRefused, match="Lea has 50 keys"):
+        access.own_key(lea, "one-more")
+    with pytest.raises(CommandRefused, match="Lea has 50 keys"):
+        redeemed(access, verifier, code)
+    access.change_key(others[-1], expires_at=lea.row.created_at)
+    assert redeemed(access, verifier, code).key is not None
+    access.change_key(over, revoked_at=lea.row.created_at)
+    access.own_key(lea, "one-more")
+    with access.begin() as uow:
+        listed = uow.keys.keys(own_keys(access.known(lea.secret)), uow.now, 1_000)
+    ended = {row.name for row in listed[KEYS_OF_PERSON_MAX:]}
+    assert ended == {over.row.name, others[-1].row.name}
+    assert listed[0].name == "one-more"
+
+
+def test_invitations_and_sessions_that_are_over_are_removed_and_open_ones_bounded(
+    access: AccessStory,
+):
+    lea = access.person("Lea", Role.VIEWER)
+    past = lea.row.created_at - timedelta(days=9)
+    given = {"created_at": past, "expires_at": past}
+    with access.engine.begin() as connection:
+        connection.execute(
+            insert(tables.sessions),
+            [{"id_hash": f"old-{n}", "key_id": lea.row.id, **given} for n in range(3)],
+        )
+        connection.execute(tables.invitations.update().values(given))
+    new = NewSession("new", datetime.now(UTC), datetime.now(UTC) + timedelta(days=7))
+    with access.begin() as uow:
+        uow.people.add_session(new, access.known(lea.secret))
+        kept = invite(uow, ENTROPY, access.admin, Role.VIEWER)
+    assert [row.id_hash for row in fetch(access.engine, select(tables.sessions))] == ["new"]
+    assert [row.id for row in fetch(access.engine, select(tables.invitations))] == [kept.row.id]
+    with access.begin() as uow:
+        for number in range(OPEN_INVITATIONS_MAX - 1):
+            row = replace(kept.row, id=uuid4())
+            uow.invitations.add(row, f"token-{number}")
+        with pytest.raises(CommandRefused, match="has 200 invitations"):
+            invite(uow, ENTROPY, access.admin, Role.VIEWER)
+        revoke_invitation(uow, ENTROPY, access.admin, kept.row.id)
+        assert invite(uow, ENTROPY, access.admin, Role.VIEWER).token
+
+
+# --- who was removed ---
+
+
+def test_who_is_a_member_of_nothing_any_more_comes_back_with_a_role(access: AccessStory):
+    lea = access.person("Lea", Role.MAINTAINER)
+    boss = access.known(access.service_key("boss", Role.MAINTAINER).secret)
+    with access.begin() as uow:
+        again = invite_again(uow, ENTROPY, access.admin, "Lea", Role.SUBMITTER)
+        with pytest.raises(Forbidden):
+            revoke_invitation(uow, ENTROPY, boss, again.row.id)
+        key = access.accepted(uow, again.token).key
+    assert key is not None
+    assert access.known(key.secret).role is Role.MAINTAINER, "who is a member keeps its role"
+    with access.begin() as uow:
+        remove_member(uow, ENTROPY, access.admin, "Lea")
+    assert not access.opens(lea.secret)
+    with access.begin() as uow:
+        again = invite_again(uow, ENTROPY, access.admin, "Lea", Role.SUBMITTER)
+        back = access.accepted(uow, again.token)
+    assert back.person.id == access.person_id("Lea")
+    assert back.key is not None
+    for secret in (lea.secret, back.key.secret):
+        assert access.known(secret).role is Role.SUBMITTER
 
 
 # --- beside an api of the release before, in a rolling upgrade ---

@@ -120,7 +120,8 @@ class Scene:
         self.api, self.key, self.cloud = api, key, cloud
         self.stack = ExitStack()
         self.number = next(_numbers)
-        self.name = f"scene-{self.number}"
+        # A copy of a job counts its name on, which must not be the next scene's.
+        self.name = f"scene-{self.number}-job"
 
     def send(self, method: str, path: str) -> Send:
         """The request; what it needs is there when this returns."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine
 
 from app.adapters.system_entropy import SystemEntropy
 from app.bootstrap import NoWakeups
@@ -100,9 +100,3 @@ class AccessStory:
         """Other values in a key's row."""
         keys = tables.api_keys
         change_rows(self.engine, keys, keys.c.id == issued.row.id, **values)
-
-    def stored(self, issued: IssuedKey) -> tuple[object, ...]:
-        """A key's row."""
-        keys = tables.api_keys
-        with self.engine.connect() as connection:
-            return tuple(connection.execute(select(keys).where(keys.c.id == issued.row.id)).one())
