@@ -9,6 +9,8 @@ the parameter of routes (`auth`), agents' credentials (`agents`), and the pages'
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 from uuid import UUID
@@ -29,6 +31,8 @@ PROJECT_HEADER: Final = "Lowtide-Project"
 """Names another project than the key's own."""
 _REMEMBERED_FOR = timedelta(seconds=1)
 _REMEMBERED_MAX = 1_000
+_AHEAD = _REMEMBERED_FOR / 2
+"""So long before they are forgotten, keys in use are looked up along with one that must be."""
 _NO_OWNER = (
     "This API key is unknown, has expired or has been revoked: use another one, or ask whoever "
     "runs this deployment for a new one. A database that was restored from a backup has no keys "
@@ -40,8 +44,8 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
 class KnownKeys(Protocol):
     """Where keys and projects are looked up: the database."""
 
-    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
-        """Whose key has this SHA-256; None when it is unknown, revoked or over."""
+    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
+        """Whose keys have these SHA-256; without those that are unknown, revoked or over."""
         ...
 
     async def project(
@@ -53,14 +57,26 @@ class KnownKeys(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Remembered:
+    until: datetime
+    principal: Principal
+    used: bool = False
+    """Since it was looked up."""
+
+
 class KeyRing:
-    """Knows the owners of keys, and remembers each for a second, so that a revoked key ends."""
+    """Knows the owners of keys, and remembers each for a second, so that a revoked key ends.
+
+    Many keys in use are looked up some times a second, all in one statement.
+    """
 
     def __init__(self, known: KnownKeys, clock: Clock) -> None:
         self._known = known
         self._clock = clock
-        self._remembered: dict[str, tuple[datetime, Principal]] = {}
-        self._looking: dict[str, asyncio.Future[Principal | None]] = {}
+        # Those that are forgotten first come first.
+        self._remembered: dict[str, _Remembered] = {}
+        self._looking: dict[str, asyncio.Future[dict[str, Principal]]] = {}
 
     async def caller(self, authorization: str | None, project: str | None = None) -> Principal:
         """Who sends a request, by its Authorization header, in the project that it names.
@@ -106,26 +122,43 @@ class KeyRing:
         now = self._clock.now()
         kept = self._remembered.get(key_hash)
         # A clock that was set back must not make a revoked key good until it has caught up.
-        if kept is not None and now < kept[0] <= now + _REMEMBERED_FOR:
-            return kept[1]
+        if kept is not None and now < kept.until <= now + _REMEMBERED_FOR:
+            kept.used = True
+            return kept.principal
         self._remembered.pop(key_hash, None)
-        principal = await self._look_up_once(key_hash, now)
-        if principal is None:
-            return None
-        if len(self._remembered) >= _REMEMBERED_MAX:
-            self._remembered.clear()
-        self._remembered[key_hash] = (now + _REMEMBERED_FOR, principal)
-        return principal
+        return (await self._look_up(key_hash, now)).get(key_hash)
 
-    async def _look_up_once(self, key_hash: str, now: datetime) -> Principal | None:
+    async def _look_up(self, key_hash: str, now: datetime) -> Mapping[str, Principal]:
         """Requests that come together with one key ask the database one time."""
         looking = self._looking.get(key_hash)
         if looking is None:
-            looking = asyncio.ensure_future(self._known.key_owner(key_hash, now))
+            looking = asyncio.ensure_future(
+                self._look_up_together([key_hash, *self._soon_forgotten(now)], now)
+            )
             self._looking[key_hash] = looking
             looking.add_done_callback(lambda _: self._looking.pop(key_hash, None))
         # Who leaves must not take the answer away from the others.
         return await asyncio.shield(looking)
+
+    async def _look_up_together(self, hashes: list[str], now: datetime) -> dict[str, Principal]:
+        owners = await self._known.key_owners(hashes, now)
+        until = now + _REMEMBERED_FOR
+        for key_hash in hashes:
+            self._remembered.pop(key_hash, None)
+            if key_hash in owners:
+                self._remembered[key_hash] = _Remembered(until, owners[key_hash])
+        while len(self._remembered) > _REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        return owners
+
+    def _soon_forgotten(self, now: datetime) -> Iterator[str]:
+        for key_hash, kept in self._remembered.items():
+            if kept.until > now + _AHEAD:
+                return
+            if kept.used:
+                # Asked for once: who uses it meanwhile has the former answer.
+                kept.used = False
+                yield key_hash
 
 
 def _opens(principal: Principal, project_id: UUID, member_role: Role | None) -> bool:

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import (
+    ARRAY,
     ColumnElement,
     DateTime,
     FromClause,
@@ -19,7 +20,9 @@ from sqlalchemy import (
     Text,
     Uuid,
     and_,
+    any_,
     bindparam,
+    case,
     false,
     func,
     or_,
@@ -113,30 +116,36 @@ OF_KEYS: Final = principals(_KEYS, _KEYS.c.person_id, _KEYS.c.project_id)
 """For every key, good or not."""
 
 _NOW: Final = bindparam("now", type_=_INSTANT)
-_HASH: Final = bindparam("key_hash", type_=Text)
+_HASHES: Final = any_(bindparam("key_hashes", type_=ARRAY(Text)))
 _USE_IS_OLD_AT: Final = bindparam("use_is_old_at", type_=_INSTANT)
 
-KEY_OF_DIGEST: Final = Ready(
+KEYS_OF_DIGESTS: Final = Ready(
     OF_KEYS.add_columns(
         func.coalesce(_KEYS.c.last_used_at < _USE_IS_OLD_AT, true()),
+        _KEYS.c.key_hash,
+        case((_KEYS.c.former_until_at > _NOW, _KEYS.c.former_hash)),
     ).where(
         or_(
-            _KEYS.c.key_hash == _HASH,
-            and_(_KEYS.c.former_hash == _HASH, _KEYS.c.former_until_at > _NOW),
+            _KEYS.c.key_hash == _HASHES,
+            and_(_KEYS.c.former_hash == _HASHES, _KEYS.c.former_until_at > _NOW),
         ),
         is_good(_NOW),
     )
 )
-"""The columns of `principal_of`, and whether the key's last use is to be written again."""
+"""The columns of `principal_of`, whether the key's last use is to be written again, and the one or
+two digests that are good for it.
+"""
 
-USE_KEY: Final = Ready(
-    update(_KEYS)
+_USED: Final = (
+    select(_KEYS.c.id)
     .where(
-        _KEYS.c.id == bindparam("key_id", type_=Uuid),
+        _KEYS.c.id == any_(bindparam("key_ids", type_=ARRAY(Uuid))),
         or_(_KEYS.c.last_used_at.is_(None), _KEYS.c.last_used_at < _USE_IS_OLD_AT),
     )
-    .values(last_used_at=_NOW)
+    # Two processes that write the same keys do not wait for each other.
+    .with_for_update(key_share=True, skip_locked=True)
 )
+USE_KEYS: Final = Ready(update(_KEYS).where(_KEYS.c.id.in_(_USED)).values(last_used_at=_NOW))
 
 PROJECT_OF_NAME: Final = Ready(
     select(

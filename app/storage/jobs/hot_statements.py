@@ -23,10 +23,10 @@ from app.domain.access.key_rules import USE_RECORDED_EVERY
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.storage.access.known_keys import (
-    KEY_OF_DIGEST,
+    KEYS_OF_DIGESTS,
     PROJECT_OF_NAME,
     RULES_OF_PROJECT,
-    USE_KEY,
+    USE_KEYS,
     principal_of,
 )
 from app.storage.jobs.job_submission import KnownJob, Submission
@@ -104,19 +104,23 @@ class HotStatements:
         rows = await self._read(_TAKEN_NAMES, {"project_id": project_id, "names": list(names)})
         return {row[0] for row in rows}
 
-    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
-        """Whose key has this SHA-256; None when it is unknown, revoked or over.
+    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
+        """Whose keys have these SHA-256; without those that are unknown, revoked or over.
 
-        Writes its use where the last one that was written is old.
+        Writes the use of each where the last one that was written is old.
         """
-        asked = {"key_hash": key_hash, "now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
-        rows = await self._read(KEY_OF_DIGEST.text, KEY_OF_DIGEST.parameters(asked))
-        if not rows:
-            return None
-        principal, use_is_old = principal_of(rows[0]), rows[0][-1]
-        if use_is_old and not self._only_reads():
-            await self._record_use({**asked, "key_id": principal.key_id})
-        return principal
+        times = {"now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
+        asked = {**times, "key_hashes": list(key_hashes)}
+        hashes, owners, used = set(key_hashes), {}, []
+        for row in await self._read(KEYS_OF_DIGESTS.text, KEYS_OF_DIGESTS.parameters(asked)):
+            principal = principal_of(row)
+            use_is_old, *digests = row[-3:]
+            owners |= dict.fromkeys(hashes.intersection(digests), principal)
+            if use_is_old:
+                used.append(principal.key_id)
+        if used and not self._only_reads():
+            await self._record_uses({**times, "key_ids": used})
+        return owners
 
     async def project(
         self, name: str, person_id: UUID | None
@@ -142,13 +146,13 @@ class HotStatements:
         rows = await self._read(statement, parameters)
         return orjson.dumps(listed_jobs(rows[0][0], now))
 
-    async def _record_use(self, parameters: Mapping[str, Any]) -> None:
+    async def _record_uses(self, given: Mapping[str, Any]) -> None:
         """A use that cannot be written, as on a full disk, must not refuse a request."""
         try:
             async with self._pool.connection() as connection:
-                await connection.execute(USE_KEY.text, parameters)
+                await connection.execute(USE_KEYS.text, USE_KEYS.parameters(given))
         except (psycopg.Error, PoolTimeout) as error:
-            log.warning("the last use of a key was not stored: %s", str(error).partition("\n")[0])
+            log.warning("the last use of keys was not stored: %s", str(error).partition("\n")[0])
 
     async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Rows; tried once more when the connection had gone, as after a restart of the server, or

@@ -25,13 +25,12 @@ def test_a_prepared_statement_outlives_a_migration_of_its_columns(
         async with make_pool(database_url, max_size=1) as pool:
             hot = HotStatements(pool)
             for _ in range(USED_BEFORE):
-                assert await hot.key_owner(digest(key), datetime.now(UTC)) is not None
+                assert await hot.key_owners([digest(key)], datetime.now(UTC))
             with engine.begin() as connection:
                 change = "ALTER TABLE projects ALTER COLUMN name TYPE varchar(200)"
                 connection.execute(text(change))
             for _ in range(3):
-                found = await hot.key_owner(digest(key), datetime.now(UTC))
-                assert found is not None
-                assert found.project_name == "alpha"
+                [owner] = (await hot.key_owners([digest(key)], datetime.now(UTC))).values()
+                assert owner.project_name == "alpha"
 
     asyncio.run(run())

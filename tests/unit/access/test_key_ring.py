@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -35,15 +36,15 @@ class Known:
 
     def __init__(self, owner: Principal | None = OWNER, failure: OSError | None = None) -> None:
         self.owner, self.failure = owner, failure
-        self.asked = 0
+        self.asked: list[Sequence[str]] = []
         self.member_role: Role | None = None
 
-    async def key_owner(self, key_hash: str, now: datetime) -> Principal | None:
-        self.asked += 1
+    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
+        self.asked.append(key_hashes)
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
-        return self.owner
+        return {} if self.owner is None else dict.fromkeys(key_hashes, self.owner)
 
     async def project(
         self, name: str, person_id: UUID | None
@@ -82,7 +83,35 @@ def test_requests_that_come_together_look_a_key_up_once() -> None:
         assert await ring.caller(KEY) == OWNER
 
     asyncio.run(ask())
-    assert known.asked == 2
+    assert len(known.asked) == 2
+
+
+def test_keys_in_use_are_looked_up_together_before_they_are_forgotten() -> None:
+    clock, known = HandClock(), Known()
+    keys = [f"Bearer lt_{letter * 43}" for letter in "abcdef"]
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        for key in keys:
+            await ring.caller(key)
+        clock.at += timedelta(milliseconds=600)
+        for key in keys[:4]:
+            await ring.caller(key)
+        clock.at += timedelta(milliseconds=500)
+        # The two that nobody used are forgotten; what one look-up brings is good for all four.
+        for key in keys[:4]:
+            await ring.caller(key)
+        clock.at += timedelta(milliseconds=600)
+        known.owner = None
+        for key in keys[:4]:
+            assert await ring.caller(key) == OWNER
+        clock.at += timedelta(milliseconds=400)
+        for key in keys:
+            with pytest.raises(HTTPException, match="revoked"):
+                await ring.caller(key)
+
+    asyncio.run(ask())
+    assert [len(hashes) for hashes in known.asked] == [1] * 6 + [4] + [4] + [1] * 5
 
 
 def test_a_look_up_that_fails_fails_all_and_is_made_again() -> None:
