@@ -62,13 +62,17 @@ class RefusedPage(Shape):
 
 
 class AuditDifferenceShape(Shape):
-    """What disagrees. `seal`, `row`: numbers; null where it is about none."""
+    """What disagrees. `seal`, `row`: numbers; null where it is about none.
+
+    `last_row`: of missing rows that follow each other, from `row` on; null for a single one.
+    """
 
     kind: DifferenceKind
     sentence: str
     seal: int | None
     row: int | None
     entry_id: UUID | None
+    last_row: int | None
 
 
 class UnsealedShape(Shape):
@@ -82,8 +86,8 @@ class UnsealedShape(Shape):
 class VerifiedShape(Shape):
     """What one part of a verification found. `agrees`: nothing differs in this part.
 
-    `unsealed`: in the last part alone. `is_cut`: there are more differences than are listed.
-    `next`: the next part is `after` this seal; null at the end.
+    `unsealed`: in the last part alone. `is_cut`: there are more differences than are listed, of
+    the `differences_found`. `next`: the next part is `after` this seal; null at the end.
     """
 
     verified_at: datetime
@@ -91,6 +95,7 @@ class VerifiedShape(Shape):
     seals: int
     rows: int
     differences: list[AuditDifferenceShape]
+    differences_found: int
     is_cut: bool
     unsealed: UnsealedShape | None
     next: int | None

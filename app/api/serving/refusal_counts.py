@@ -78,7 +78,7 @@ class RefusalCounts:
         attempts = [RefusedAttempts(*name, number) for name, number in counts.items()]
         try:
             with self._runtime.begin() as uow:
-                uow.audit.count_refusals(attempts)
+                uow.audit.count_refusals(attempts, uow.now)
         except Exception as error:
             # Whatever it is, counting must go on: nobody else would start it again.
             total = sum(counts.values())

@@ -112,14 +112,12 @@ def verify(invocation: Invocation) -> None:
 def _verified(invocation: Invocation) -> dict[str, Any]:
     """All parts as one."""
     differences: list[dict[str, Any]] = []
-    seals = rows = after = 0
-    is_cut = False
+    seals = rows = after = differences_found = 0
     for _ in range(_PARTS_MAX):
         part = invocation.api.get("/audit/verify", {"after": after})
         seals, rows = seals + part["seals"], rows + part["rows"]
-        room = _DIFFERENCES_MAX - len(differences)
-        is_cut = is_cut or part["is_cut"] or len(part["differences"]) > room
-        differences += part["differences"][:room]
+        differences_found += part["differences_found"]
+        differences += part["differences"][: _DIFFERENCES_MAX - len(differences)]
         if part["next"] is None:
             break
         after = part["next"]
@@ -129,7 +127,8 @@ def _verified(invocation: Invocation) -> dict[str, Any]:
         "seals": seals,
         "rows": rows,
         "differences": differences,
-        "is_cut": is_cut or part["next"] is not None,
+        "differences_found": differences_found,
+        "is_cut": differences_found > len(differences) or part["next"] is not None,
     }
 
 
@@ -143,8 +142,9 @@ def _print_verification(terminal: Terminal, whole: dict[str, Any]) -> None:
         terminal.line(f"The audit {verdict}: {compared} compared.")
         for one in whole["differences"]:
             terminal.line(f"- {one['sentence']}")
-        if whole["is_cut"]:
-            terminal.line("- There are more differences than these.")
+        more = whole["differences_found"] - len(whole["differences"])
+        if more:
+            terminal.line(f"- And {wording.plural(more, 'difference')} more.")
     unsealed = whole["unsealed"]
     if unsealed is not None and unsealed["rows"]:
         since = wording.clock_time(unsealed["from_at"])

@@ -1,19 +1,19 @@
 """Does a seal agree with the rows, with the seal before and with its copy outside the database?
 
-Lives here: the comparison of one seal and of both ends, and a sentence for each difference. Not
-here: reading what is compared (`app.orchestration.audit.verify_audit`).
+Lives here: the comparison of one seal, of the next one outside and of both ends, and a sentence for
+each difference. Not here: reading what is compared (`app.orchestration.audit.verify_audit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
 from app.domain.audit.audit_entry import AuditEntry, digest_of_entry
-from app.domain.audit.seal import Seal, SealedRow
+from app.domain.audit.seal import Seal, SealedRow, SealedSoFar
 
 
 class DifferenceKind(StrEnum):
@@ -36,13 +36,17 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditDifference:
-    """seal, row: numbers; None where it is about none."""
+    """seal, row: numbers; None where it is about none. last_row: of missing rows in one stretch.
+
+    entry_id: of the row; None where it is not known, and of several.
+    """
 
     kind: DifferenceKind
     sentence: str
     seal: int | None = None
     row: int | None = None
     entry_id: UUID | None = None
+    last_row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,26 @@ def _compare_digest(
         )
 
 
+def merge_missing(differences: Iterable[AuditDifference]) -> list[AuditDifference]:
+    """The same, with missing rows that follow each other as one: a restore loses many at once."""
+    merged: list[AuditDifference] = []
+    for one in differences:
+        before = merged[-1] if merged else None
+        if before is not None and _follows(before, one):
+            last = one.row if one.last_row is None else one.last_row
+            text = f"Rows {before.row} to {last} are missing: seals have them, the table does not."
+            merged[-1] = replace(before, sentence=text, entry_id=None, last_row=last)
+        else:
+            merged.append(one)
+    return merged
+
+
+def _follows(before: AuditDifference, one: AuditDifference) -> bool:
+    last = before.row if before.last_row is None else before.last_row
+    missing = before.kind is one.kind is DifferenceKind.ROW_MISSING
+    return missing and last is not None and one.row == last + 1
+
+
 def _compare_row(
     seal: int, row: int, sealed: SealedRow, entry: AuditEntry | None
 ) -> AuditDifference | None:
@@ -140,18 +164,39 @@ def _compare_row(
     return None
 
 
-def compare_ends(
-    last_seal: int, last_outside: int, rows_beyond: list[int]
+def compare_next(
+    so_far: SealedSoFar, outside: Seal, unsealed: int, deployment_id: UUID
 ) -> Iterator[AuditDifference]:
-    """What disagrees beyond the last seal. rows_beyond: numbers that no seal has given."""
-    if last_outside > last_seal:
+    """Where the seal after the database's last is outside, and none after it.
+
+    It is about to be stored if its rows wait for it. unsealed: how many of them do.
+    """
+    follows = (deployment_id, so_far.number + 1, so_far.digest, so_far.last_row + 1)
+    if (outside.deployment_id, outside.number, outside.previous, outside.first_row) != follows:
         yield AuditDifference(
-            DifferenceKind.DATABASE_OLDER,
-            f"The database is older than the seals outside: its last is {last_seal}, outside is "
-            f"{last_outside}. It was restored from a backup, or rows were removed from its end. "
-            "What was done in between is in no table; the seals outside hold its digests.",
-            last_outside,
+            DifferenceKind.CHAIN_BROKEN,
+            f"Seal {so_far.number + 1} outside the database does not follow seal {so_far.number} "
+            "in it: one of them was changed, or is another deployment's. Nothing is sealed until "
+            "that is mended.",
+            so_far.number + 1,
         )
+    elif unsealed < len(outside.rows):
+        yield database_older(so_far.number, outside.number)
+
+
+def database_older(last_seal: int, last_outside: int) -> AuditDifference:
+    """Rows of the seals outside are not in the database."""
+    return AuditDifference(
+        DifferenceKind.DATABASE_OLDER,
+        f"The database is older than the seals outside: its last is {last_seal}, outside is "
+        f"{last_outside}. It was restored from a backup, or rows were removed from its end. "
+        "What was done in between is in no table; the seals outside hold its digests.",
+        last_outside,
+    )
+
+
+def rows_added(rows_beyond: Iterable[int]) -> Iterator[AuditDifference]:
+    """rows_beyond: numbers above those of the last seal."""
     for row in rows_beyond:
         yield AuditDifference(
             DifferenceKind.ROW_ADDED, f"Row {row} has a number that no seal has given.", None, row

@@ -12,13 +12,23 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from app.domain.audit.seal import FIRST_PREVIOUS, Seal, number_of_key, read_seal, seal_key
+from app.domain.audit.seal import (
+    FIRST_PREVIOUS,
+    Seal,
+    SealedSoFar,
+    number_of_key,
+    read_seal,
+    seal_key,
+)
 from app.domain.audit.seal_check import (
     AuditDifference,
     DifferenceKind,
     StoredSeal,
-    compare_ends,
+    compare_next,
     compare_seal,
+    database_older,
+    merge_missing,
+    rows_added,
 )
 from app.domain.units.errors import InvalidValue
 from app.ports.clock import Clock
@@ -35,13 +45,14 @@ class VerifiedPart:
     """What a part found. seals, rows: how many were compared.
 
     differences: in the order of seals and rows; where there are many, the first of the part alone,
-    and `is_cut`. unsealed: of the last part; None of the others. next: the seal that the next part
-    goes on after; None at the end.
+    and `is_cut`. differences_found: how many there are in the part. unsealed: of the last part;
+    None of the others. next: the seal that the next part goes on after; None at the end.
     """
 
     seals: int
     rows: int
     differences: list[AuditDifference]
+    differences_found: int
     is_cut: bool
     unsealed: UnsealedTail | None
     next: int | None
@@ -61,7 +72,7 @@ def verify_part(
     last, previous = after, _digest_of(reports, after)
     stored = reports.seals(after, SEALS_PER_PART)
     for seal in stored:
-        found += comparison.of(seal, last, previous)
+        found = merge_missing([*found, *comparison.of(seal, last, previous)])
         last, previous = seal.number, seal.digest
         if clock.now() > until or len(found) > DIFFERENCES_PER_PART:
             break
@@ -78,6 +89,7 @@ def verify_part(
         comparison.seals,
         comparison.rows,
         found[:DIFFERENCES_PER_PART],
+        len(found),
         len(found) > DIFFERENCES_PER_PART,
         unsealed,
         None if ended else last,
@@ -116,30 +128,45 @@ class _Comparison:
     def of_the_end(self, last: int) -> Iterator[AuditDifference]:
         """What is beyond the last seal, here and outside."""
         stored = self._reports.seal(last)
-        beyond = self._reports.numbers_beyond(
-            0 if stored is None else stored.last_row, DIFFERENCES_PER_PART
-        )
-        yield from compare_ends(last, self._last_outside(last), beyond)
+        so_far = SealedSoFar()
+        if stored is not None:
+            so_far = SealedSoFar(last, stored.digest, stored.last_row, stored.sealed_at)
+        yield from self._beyond_outside(so_far)
+        yield from rows_added(self._reports.numbers_beyond(so_far.last_row, DIFFERENCES_PER_PART))
+
+    def _beyond_outside(self, so_far: SealedSoFar) -> Iterator[AuditDifference]:
+        """What disagrees of the seals outside that the database does not know: most have none."""
+        number = so_far.number + 1
+        try:
+            outside = self._outside(number)
+            if outside is None:
+                return
+        except InvalidValue as error:
+            text = (
+                f"Seal {number} is outside the database, which does not know it, and cannot be "
+                f"used: {error.message}. Nothing is sealed until {self._key(number)} is moved away."
+            )
+            yield AuditDifference(DifferenceKind.SEAL_UNREADABLE, text, number)
+            outside = None
+        last_outside = self._last_outside()
+        if last_outside > number:
+            yield database_older(so_far.number, last_outside)
+        elif outside is not None:
+            unsealed = self._reports.count_unsealed([row.id for row in outside.rows])
+            yield from compare_next(so_far, outside, unsealed, self._deployment_id)
+
+    def _key(self, number: int) -> str:
+        return seal_key(self._deployment_id, number)
 
     def _outside(self, number: int) -> Seal | None:
         try:
-            return read_seal(self._store.get(seal_key(self._deployment_id, number)))
+            return read_seal(self._store.get(self._key(number)))
         except ObjectMissing:
             return None
 
-    def _last_outside(self, last: int) -> int:
-        """The number of the last seal outside, found by asking for the next: most have none."""
-        if self._outside_is_missing(last + 1):
-            return last
+    def _last_outside(self) -> int:
         keys = self._store.list_keys(f"{self._deployment_id}/")
-        return max((number_of_key(key) or 0 for key in keys), default=last)
-
-    def _outside_is_missing(self, number: int) -> bool:
-        try:
-            self._store.get(seal_key(self._deployment_id, number))
-        except ObjectMissing:
-            return True
-        return False
+        return max((number_of_key(key) or 0 for key in keys), default=0)
 
 
 def _digest_of(reports: AuditReports, number: int) -> str:

@@ -5,6 +5,7 @@ Not here: writing (`audit_repository`), or who may read which (`app.api.audit`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
@@ -141,6 +142,12 @@ class AuditReports:
         with self._engine.connect() as connection:
             found = connection.execute(statement.order_by(_ENTRIES.number).limit(limit))
             return [row[0] for row in found]
+
+    def count_unsealed(self, ids: Sequence[UUID]) -> int:
+        """How many of these rows are there and have no number."""
+        statement = select(func.count()).where(_ENTRIES.id.in_(ids), _ENTRIES.number.is_(None))
+        with self._engine.connect() as connection:
+            return connection.execute(statement).scalar_one()
 
     def unsealed(self) -> UnsealedTail:
         """The rows that no seal has yet."""

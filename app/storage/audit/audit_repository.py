@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import Integer, bindparam, func, insert, select, text
+from sqlalchemy import Integer, bindparam, delete, func, insert, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
 from app.domain.audit.audit_entry import ENTRY_FIELDS, AuditEntry
@@ -26,6 +26,9 @@ from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 from app.storage.session.statement_runner import Statement
 
+REFUSALS_KEPT: Final = timedelta(days=90)
+REFUSALS_REMOVED_MAX: Final = 1_000
+"""Of one call, so that none takes long."""
 _ENTRIES: Final = audit_entries.c
 _SEALS: Final = audit_seals.c
 _UNSEALED = (
@@ -111,8 +114,12 @@ class AuditRepository:
         ids = [row.id for row in seal.rows]
         self._session.execute(_NUMBER, {"ids": ids, "first_row": seal.first_row})
 
-    def count_refusals(self, attempts: Sequence[RefusedAttempts]) -> None:
-        """Add to the counts of their minutes."""
+    def count_refusals(self, attempts: Sequence[RefusedAttempts], now: datetime) -> None:
+        """Add to the counts of their minutes, and remove some that are too old.
+
+        A process writes about a hundred counts a minute at most, so this removes more than come.
+        """
+        self._remove_old_refusals(now)
         counts: Counter[tuple[datetime, str, str, str]] = Counter()
         for one in attempts:
             prefix = one.key_prefix if one.key_id is None else self._prefix_of(one.key_id)
@@ -132,6 +139,17 @@ class AuditRepository:
                     set_={"attempts": audit_refusals.c.attempts + statement.excluded.attempts},
                 )
             )
+
+    def _remove_old_refusals(self, now: datetime) -> None:
+        name = tuple_(*audit_refusals.primary_key)
+        old = (
+            select(*audit_refusals.primary_key)
+            .where(audit_refusals.c.minute_at < now - REFUSALS_KEPT)
+            .order_by(*audit_refusals.primary_key)
+            .limit(REFUSALS_REMOVED_MAX)
+            .with_for_update(skip_locked=True)
+        )
+        self._session.execute(delete(audit_refusals).where(name.in_(old)))
 
     def _prefix_of(self, key_id: UUID) -> str:
         keys = api_keys.c

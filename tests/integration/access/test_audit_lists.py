@@ -26,11 +26,15 @@ from app.domain.deployment.credentials import digest
 from app.domain.units.errors import InvalidValue
 from app.orchestration.audit.seal_audit import BETWEEN_SEALS, SealAudit
 from app.orchestration.frame.controller_frame import run_controller
+from app.storage.audit import audit_repository
+from app.storage.audit.audit_repository import REFUSALS_KEPT, RefusedAttempts
 from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
+from app.storage.schema.audit_tables import audit_refusals
 from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import PeopleApi, bearer, make_key, make_project
 from tests.support.servers.table_rows import rows_of
+from tests.support.stories.seal_story import SealStory
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("=cmd|' /C calc'!A0", "+1", "-2+3", "@sum", "ünï-名", "tab\there", '"quoted", comma', "z")
@@ -111,6 +115,8 @@ def test_filters_narrow_and_parts_follow_each_other(kept: Kept):
     assert kept.names(Role.ADMIN, action="job") == ["elsewhere-job"]
     assert kept.names(Role.ADMIN, action="job.cancel,sweep.ask") == everything[:2]
     assert kept.names(Role.ADMIN, who="of-admin") == everything
+    assert kept.names(Role.ADMIN, who="admin/of-admin") == everything
+    assert kept.names(Role.ADMIN, who="elsewhere/of-admin") == [], "a key of another home"
     assert kept.names(Role.ADMIN, who="nobody") == []
     assert kept.names(Role.ADMIN, day="2026-03-01") == everything
     assert kept.names(Role.ADMIN, day="2026-02-28") == []
@@ -187,15 +193,38 @@ def test_refused_attempts_are_counted_by_minute(kept: Kept):
             assert row["address"] == "127.0.0.1"
         return found
 
-    wait_until(lambda: ("POST /api/v1/jobs", "") in counts(), seconds=20)
+    # The last attempt is counted last: with it all are written.
+    last = kept.keys[Role.MAINTAINER][:7]
+    wait_until(lambda: any(prefix == last for _, prefix in counts()), seconds=20)
     found = counts()
+    assert ("POST /api/v1/jobs", "") in found
     assert found["GET /api/v1/jobs", "lt_bbbb"] == 3
     assert found["GET /api/v1/jobs", ""] >= 1
     assert not any("hunter" in prefix for _, prefix in found)
-    assert any(prefix == kept.keys[Role.MAINTAINER][:7] for _, prefix in found)
     yesterday = (datetime.now(UTC) - timedelta(days=1)).date()
     assert kept.answer(Role.ADMIN, "/audit/refusals", day=str(yesterday)).json()["items"] == []
     assert kept.answer(Role.MAINTAINER, "/audit/refusals").status_code == 403
+
+
+def test_old_counts_are_removed_some_at_a_time(story: SealStory, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(audit_repository, "REFUSALS_REMOVED_MAX", 2)
+    ages = [timedelta(0), REFUSALS_KEPT, *(REFUSALS_KEPT + timedelta(days=n) for n in (1, 2, 3))]
+    attempts = [RefusedAttempts(DAY - age, "::1", "", None, "old", 1) for age in ages]
+
+    def minutes() -> list[datetime]:
+        return [row.minute_at for row in rows_of(story.engine, audit_refusals)]
+
+    def count(*some: RefusedAttempts) -> None:
+        with story.runtime.begin() as uow:
+            uow.audit.count_refusals(some, DAY)
+
+    count(*attempts)
+    assert len(minutes()) == len(ages)
+    count()
+    assert sorted(minutes()) == [DAY - age for age in (ages[2], ages[1], ages[0])]
+    count()
+    count()
+    assert sorted(minutes()) == [DAY - age for age in (ages[1], ages[0])]
 
 
 def test_who_tries_many_keys_fills_no_memory(kept: Kept):

@@ -9,10 +9,11 @@ import httpx
 import pytest
 
 from app.domain.access.roles import Role
+from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
 from tests.support.api.people_api import SPEC, PeopleApi, bearer, browser_of, make_key, make_project
 from tests.support.api.refusals import assert_refused
-from tests.support.servers.table_rows import fetch_value
+from tests.support.servers.table_rows import fetch_value, rows_of
 
 RUN = {"run": "python train.py"}
 
@@ -216,6 +217,18 @@ def test_a_file_makes_and_changes_projects_and_says_how(api: PeopleApi, admin: d
     }.items()  # fmt: skip
     rules = api.client.get("/api/v1/projects/made/rules", headers=admin).json()["rules"]
     assert rules == {"infra": ["aws"]}, "what the file leaves out stays"
+
+
+def test_projects_are_locked_by_name_whatever_the_files_order(
+    api: PeopleApi, admin: dict[str, str]
+):
+    """Two files that name the same projects would else wait for each other."""
+    names = ["order-c", "order-a", "order-b"]
+    answer = applied(api, {name: {"rules": {"markets": ["spot"]}} for name in names}, admin)
+    assert [one["name"] for one in answer.json()["items"]] == names
+    rows = rows_of(api.engine, tables.audit_entries, action=AuditAction.PROJECT_CREATE)
+    done = [row.subject_name for row in sorted(rows, key=lambda row: row.id)]
+    assert [name for name in done if name in names] == sorted(names)
 
 
 def test_a_file_is_applied_whole_or_not_at_all(api: PeopleApi):

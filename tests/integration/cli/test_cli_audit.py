@@ -6,6 +6,9 @@ import csv
 import io
 import json
 
+import pytest
+
+from app.cli.access import audit_commands
 from app.domain.access.roles import Role
 from app.orchestration.audit.seal_audit import SealAudit
 from app.orchestration.frame.controller_frame import run_controller
@@ -15,7 +18,9 @@ from tests.support.cli.cli_world import World
 from tests.support.servers.table_rows import execute, rows_of
 
 
-def test_what_people_did_is_listed_exported_and_verified(world: World):
+def test_what_people_did_is_listed_exported_and_verified(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     key = make_key(world.api.engine, world.job.project_id, "root", Role.ADMIN)
     world.cli.variables["LOWTIDE_API_KEY"] = key
     world.cli.ok("key", "create", "ci")
@@ -55,6 +60,19 @@ def test_what_people_did_is_listed_exported_and_verified(world: World):
     assert "The audit DOES NOT AGREE" in differs.out
     assert f"- Row 1 ({row.id}) was changed after seal 1." in differs.out
     assert json.loads(world.cli.run("audit", "verify", "--json").out)["agrees"] is False
+    execute(
+        world.api.engine,
+        "ALTER TABLE audit_entries DISABLE TRIGGER USER; "
+        "UPDATE audit_entries SET address = '::1' WHERE subject_name = 'vision'",
+    )
+    monkeypatch.setattr(audit_commands, "_DIFFERENCES_MAX", 1)
+    lines = world.cli.run("audit", "verify").out.splitlines()
+    assert [line for line in lines if line.startswith("- ")] == [
+        f"- Row 1 ({row.id}) was changed after seal 1.",
+        "- And 1 difference more.",
+    ]
+    whole = json.loads(world.cli.run("audit", "verify", "--json").out)
+    assert (whole["is_cut"], whole["differences_found"], len(whole["differences"])) == (True, 2, 1)
     viewer = make_key(world.api.engine, world.job.project_id, "guest", Role.VIEWER)
     world.cli.variables["LOWTIDE_API_KEY"] = viewer
     assert "may not read the audit" in world.cli.fails(2, "audit").errors

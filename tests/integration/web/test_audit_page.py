@@ -98,7 +98,8 @@ def test_refused_attempts_are_for_those_who_see_all(
             [
                 RefusedAttempts(minute, "203.0.113.9", "lt_abcd", None, "GET /x", attempts)
                 for attempts in (7, 2)
-            ]
+            ],
+            uow.now,
         )
     page = text_of(browsers[Role.AUDITOR])
     assert "Refused attempts" in page

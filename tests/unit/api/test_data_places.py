@@ -58,6 +58,16 @@ def test_the_own_store_has_a_place_for_each_project(folder: Path) -> None:
         assert f"{folder.as_uri()}/data/mine" in refused(places, (folder / below).as_uri())
 
 
+def test_no_data_lie_where_seals_of_the_audit_are(folder: Path, tmp_path: Path) -> None:
+    seals = tmp_path / "seals"
+    places = of_folder(folder, data_places=tmp_path.as_uri(), audit_seals=seals.as_uri())
+    for below in ("", "0191", "0191/000000000001.json"):
+        assert seals.as_uri() in refused(places, (seals / below).as_uri())
+    places = of_folder(folder, data_places="s3://acme", audit_seals="s3://acme/seals")
+    assert "s3://acme/seals/data/mine" in refused(places, "s3://acme/seals/0191")
+    ask(MINE, places, outputs="s3://acme/results")
+
+
 def test_a_project_whose_name_is_no_folder_has_its_id(folder: Path) -> None:
     odd = Principal(UUID(int=1), "key", UUID(int=2), "../other", Role.MAINTAINER)
     places = of_folder(folder)

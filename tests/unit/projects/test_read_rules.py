@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.projects.projects_file import FieldChange, parse_projects, rule_changes
 from app.domain.projects.read_rules import parse_rules
+from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.units.errors import SpecError
 
 WHOLE: dict[str, Any] = {
@@ -136,6 +137,16 @@ def test_a_file_that_is_wrong_says_where(data: object, field: str, words: str):
     [problem] = failure.value.problems
     assert problem.field == field
     assert words in problem.message
+
+
+def test_a_file_that_is_wrong_in_many_places_names_the_first():
+    for data, most in (
+        ({"projects": {f"_{number}": None for number in range(30)}}, MAX_PROBLEMS),
+        ({f"field{number}": 1 for number in range(30)}, MAX_PROBLEMS + 1),
+    ):
+        with pytest.raises(SpecError) as failure:
+            parse_projects(data)
+        assert len(failure.value.problems) == most
 
 
 def test_what_differs_is_told_field_by_field():
