@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from app.domain.units.errors import NotFound
 from app.domain.wording.attempt_words import attempt_words
+from app.orchestration.access.while_allowed import while_allowed
 from app.orchestration.agents.read_logs import READ_BYTES_MAX, list_logs, read_log, stream_names
 from app.orchestration.checkpoints.read_checkpoints import (
     PIECE_BYTES_MAX,
@@ -24,7 +25,15 @@ from app.orchestration.checkpoints.read_checkpoints import (
     read_piece,
 )
 from app.orchestration.frame.runtime import Runtime
-from app.web.page_frame import HEADERS, PageRoute, SignedIn, job_id_of, parts_of, render
+from app.web.page_frame import (
+    HEADERS,
+    PageRoute,
+    SignedIn,
+    job_id_of,
+    parts_of,
+    render,
+    signed_in,
+)
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
@@ -53,7 +62,13 @@ def whole_log(
     called = stream_names(parts.runtime, job_id, [stream])[stream]
     name = f"{job}-{called.replace('/', '-')}"
     headers = {**HEADERS, "Content-Disposition": _named("inline", name)}
-    pieces = _pieces(parts.runtime, job_id, stream, start, size)
+
+    def ask() -> None:
+        if job_id_of(request, signed_in(request), job) != job_id:
+            raise NotFound("These pages show another project by now.")
+
+    whole = _pieces(parts.runtime, job_id, stream, start, size)
+    pieces = while_allowed(whole, ask, parts.runtime.clock)
     return StreamingResponse(pieces, 200, headers, "text/plain; charset=utf-8")
 
 
