@@ -21,8 +21,9 @@ from app.domain.access.roles import Action
 from app.domain.audit.audit_action import AuditAction, read_actions
 from app.domain.projects.project_rules import PROJECTS_MAX
 from app.domain.units.cursors import cursor_of, read_cursor
-from app.domain.units.errors import InvalidValue, NotFound
+from app.domain.units.errors import InvalidValue
 from app.domain.units.instants import usual_day
+from app.orchestration.access.manage_projects import audited_project
 from app.storage.audit.audit_reports import AuditFilter, AuditRow, RefusedRow
 from app.web.page_frame import PageParts, PageRoute, SignedIn, parts_of, render
 
@@ -81,7 +82,6 @@ def audit(
 ) -> Response:
     """What people did, the newest first, by what the address asks for."""
     assert visitor.owner is not None
-    require(visitor.owner, Action.READ_AUDIT, Resource(visitor.owner.project_id))
     query = AuditQuery(who.strip(), action, project, day, before)
     view = _view(parts_of(request), visitor.owner, query)
     return render(request, "audit.html", visitor, view=view)
@@ -89,12 +89,9 @@ def audit(
 
 def _view(parts: PageParts, owner: Principal, query: AuditQuery) -> AuditView:
     sees_all = may(owner, Action.READ_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
-    projects = _projects(parts) if sees_all else {owner.project_name: owner.project_id}
-    if query.project and query.project not in projects:
-        raise NotFound(f"There is no project {query.project!r} whose audit you may read.")
     everything = sees_all and not query.project
     wanted = AuditFilter(
-        None if everything else projects[query.project or owner.project_name],
+        None if everything else _project_id(parts, owner, query.project),
         ROWS_MAX + 1,
         who=query.who or None,
         actions=read_actions(query.action),
@@ -107,13 +104,23 @@ def _view(parts: PageParts, owner: Principal, query: AuditQuery) -> AuditView:
         last = rows[ROWS_MAX - 1].entry
         older = query.address(cursor_of(last.at, last.id))
     refused = parts.audit.refusals(wanted.day, _REFUSED_SHOWN) if everything else []
+    projects = _projects(parts) if sees_all else []
     actions = (*SUBJECTS, *(one.value for one in AuditAction))
-    return AuditView(query, rows[:ROWS_MAX], older, sees_all, list(projects), refused, actions)
+    return AuditView(query, rows[:ROWS_MAX], older, sees_all, projects, refused, actions)
 
 
-def _projects(parts: PageParts) -> dict[str, UUID]:
+def _project_id(parts: PageParts, owner: Principal, named: str) -> UUID:
+    """Whose rows are shown. Raises Forbidden and NotFound."""
+    if not named:
+        require(owner, Action.READ_AUDIT, Resource(owner.project_id))
+        return owner.project_id
     with parts.runtime.begin() as uow:
-        return {row.name: row.id for row in uow.keys.projects(uow.now, PROJECTS_MAX)}
+        return audited_project(uow, owner, named)
+
+
+def _projects(parts: PageParts) -> list[str]:
+    with parts.runtime.begin() as uow:
+        return [row.name for row in uow.keys.projects(uow.now, PROJECTS_MAX)]
 
 
 def _day(written: str) -> date | None:

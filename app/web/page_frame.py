@@ -285,7 +285,10 @@ class PageRoute(APIRoute):
             except Exception as error:
                 status, sentence = _told(request, error)
                 # Who looks is a question to the database.
-                return await to_thread.run_sync(error_page, request, status, sentence)
+                page = await to_thread.run_sync(error_page, request, status, sentence)
+                if isinstance(error, TooManyAttempts):
+                    page.headers["Retry-After"] = str(error.wait_seconds)
+                return page
 
         return guarded
 

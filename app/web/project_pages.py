@@ -68,13 +68,13 @@ def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
         opened = opened_project(uow, owner, name)
         if opened is None:
             raise NotFound(not_opened(owner, name))
-        project_id, inside = opened.row.id, opened.caller
+        project_id, inside = opened.id, opened.caller
         rules = uow.rules.of(project_id)
         manages = may(inside, Action.MANAGE_KEYS, Resource(project_id)) is AccessDecision.ALLOWED
         keys = uow.keys.keys(service_keys(inside), uow.now, _KEYS_MAX) if manages else None
     [summary] = parts.projects.projects(month, [project_id])
     lines = tuple(rule_lines(rules.document))
-    return ProjectView(summary, month, rules, lines, keys, inside is owner, now)
+    return ProjectView(summary, month, rules, lines, keys, project_id == owner.project_id, now)
 
 
 def _opened_ids(parts: PageParts, owner: Principal) -> Collection[UUID] | None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from app.domain.access.key_rules import beginning_of
 from app.domain.access.principal import Origin
+from app.domain.access.session_rules import AttemptKind
 from app.web.page_frame import PageRoute, check_form, parts_of, redirect, render
 from app.web.session import Visitor, local_path
 from app.web.sign_in_guard import browser_of
@@ -46,10 +47,11 @@ def sign_in(
     visitor = parts.sessions.visitor(request)
     check_form(request, visitor, form_token)
     origin: Origin = request.state.origin
-    attempt = parts.guard.begin(origin, beginning_of(key.strip()))
+    # Named by a refusal, the one of too many attempts, too.
+    request.state.key_prefix = beginning_of(key.strip())
+    attempt = parts.guard.begin(AttemptKind.SIGN_IN, origin, beginning_of(key.strip()))
     begun = parts.sessions.begin(key, origin, browser_of(request))
     if begun is None:
-        request.state.key_prefix = beginning_of(key.strip())
         return _form(request, visitor, local_path(next), _WRONG_KEY, 401)
     attempt.succeeded()
     parts.sessions.end(visitor, origin)  # one that is left behind would only end by its time

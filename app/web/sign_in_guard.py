@@ -1,4 +1,4 @@
-"""How often somebody may try to come in: by the address that the request comes from, and account.
+"""How often somebody may try to sign in: by the address that the request comes from, and account.
 
 Not here: the limits and what an address is (`app.domain.access.session_rules`), or the counts
 (`app.storage.access.sign_in_attempts`).
@@ -7,6 +7,7 @@ Not here: the limits and what an address is (`app.domain.access.session_rules`),
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Final
 
 from starlette.requests import Request
@@ -15,15 +16,14 @@ from app.domain.access.principal import Origin
 from app.domain.access.session_rules import (
     PER_ACCOUNT,
     PER_ADDRESS,
+    AttemptKind,
     address_subject,
 )
-from app.domain.units.durations import format_duration
 from app.domain.units.errors import TooManyAttempts
 from app.ports.clock import Clock
 from app.storage.access.sign_in_attempts import SignInAttempts
 
 _BROWSER_MAX: Final = 200
-_WAIT: Final = format_duration(int(PER_ADDRESS.window.total_seconds()))
 
 
 @dataclass(frozen=True)
@@ -45,22 +45,27 @@ class SignInGuard:
         self._counts = counts
         self._clock = clock
 
-    def begin(self, origin: Origin, account: str = "") -> SignInAttempt:
+    def begin(self, kind: AttemptKind, origin: Origin, account: str = "") -> SignInAttempt:
         """Count an attempt before it is made. account: whom it tries to be; "" if that is not told.
 
         Raises TooManyAttempts where the address or the account has failed too often.
         """
         now = self._clock.now()
-        subjects = [address_subject(origin.address)]
+        subjects = [address_subject(kind, origin.address)]
         limits = [PER_ADDRESS]
         if account:
             subjects.append(f"account:{account}")
             limits.append(PER_ACCOUNT)
         for subject, limit in zip(subjects, limits, strict=True):
-            if not self._counts.begin(subject, limit, now):
+            wait = self._counts.begin(subject, limit, now)
+            if wait is not None:
                 what = "with this key" if subject.startswith("account:") else "from your address"
+                seconds = ceil(wait.total_seconds())
+                minutes = ceil(seconds / 60)
                 raise TooManyAttempts(
-                    f"Too many attempts to sign in {what} have failed; wait {_WAIT} and try again."
+                    f"Too many attempts to sign in {what} have failed; wait {minutes}m and try "
+                    "again.",
+                    seconds,
                 )
         return SignInAttempt(self._counts, tuple(subjects))
 

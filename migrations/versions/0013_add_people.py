@@ -52,6 +52,7 @@ def upgrade() -> None:
     op.create_foreign_key(
         op.f("fk_jobs_owner_person_id"), "jobs", "people", ["owner_person_id"], ["id"]
     )
+    op.create_index("ix_audit_entries_person", "audit_entries", ["person_id", "at", "id"])
     _add_ways_in()
 
 
@@ -60,6 +61,7 @@ def downgrade() -> None:
     op.drop_table("sign_in_attempts")
     op.drop_table("logins")
     op.drop_table("invitations")
+    op.drop_index("ix_audit_entries_person", "audit_entries")
     op.drop_constraint(op.f("fk_jobs_owner_person_id"), "jobs")
     op.drop_column("jobs", "owner_person_id")
     op.execute("DELETE FROM sessions WHERE key_id IS NULL")

@@ -137,7 +137,7 @@ def test_a_confirmed_login_leads_back_to_the_terminal(look: Visit, site: Site):
         challenge = challenge_of("v" * 43)
         look.go(f"/login?challenge={challenge}&machine=my%20laptop&port={listener.port}")
         expect(look.page.get_by_text(check_letters(challenge))).to_be_visible()
-        look.page.get_by_role("button", name="Sign in my laptop").click()
+        look.page.get_by_role("button", name="Sign it in").click()
         expect(look.page.get_by_text("You can close this page")).to_be_visible()
         code = next(iter(listener.codes()))
     body = {"verifier": "v" * 43, "code": code}

@@ -5,7 +5,7 @@ Not here: how one signs in (`app.web`), or the rules (`app.orchestration.access.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,10 +18,11 @@ from app.api.serving.auth import Owner
 from app.api.serving.json_answers import as_json, page
 from app.api.serving.shapes import fields_of
 from app.domain.access.principal import Origin
-from app.domain.access.roles import role_of_person
+from app.domain.access.session_rules import AttemptKind
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 from app.orchestration.access.confirm_login import LoginProblem, redeem_login
-from app.orchestration.access.manage_members import person_named
+from app.orchestration.access.manage_keys import IssuedKey
+from app.storage.unit_of_work import UnitOfWork
 
 router = APIRouter(prefix="/api/v1", tags=["sessions"], dependencies=[Depends(json_only)])
 
@@ -67,23 +68,27 @@ def login(request: Request, body: Annotated[LoginCode, Body()]) -> Response:
     """
     parts = parts_of(request)
     origin: Origin = request.state.origin
-    runtime, attempt = parts.runtime, parts.guard.begin(origin)
+    runtime, attempt = parts.runtime, parts.guard.begin(AttemptKind.LOGIN, origin)
     with runtime.begin() as uow:
         answer = redeem_login(uow, runtime.entropy, body.verifier, body.code, origin)
-        issued = answer.key
-        if issued is not None:
-            assert issued.row.person_id is not None
-            person = person_named(uow, str(issued.row.person_id))
-            projects = {one: (name, role) for one, name, role in uow.people.projects_of(person.id)}
-    if issued is None:
+        row = None if answer.key is None else _made(uow, answer.key)
+    if row is None:
+        request.state.refused = True
         raise _refusal(answer.problem)
     attempt.succeeded()
-    name, here = projects.get(issued.row.project_id, ("", None))
-    role = role_of_person(here, None, issued.row.role) or issued.row.role
-    row = fields_of(
-        LoginShape, issued.row, project=name, role=role, key=issued.secret, person=person.name
-    )
     return as_json(row, 201)
+
+
+def _made(uow: UnitOfWork, issued: IssuedKey) -> dict[str, Any]:
+    """The key with what it may do in its own project. Raises NotFound for one that opens none."""
+    owner = uow.keys.owner(issued.row.id)
+    if owner is None:
+        # Removed everywhere since the login was confirmed.
+        raise NotFound(_NO_LOGIN)
+    return fields_of(
+        LoginShape, issued.row, project=owner.project_name, role=owner.role, key=issued.secret,
+        person=owner.name,
+    )  # fmt: skip
 
 
 def _refusal(problem: LoginProblem | None) -> Exception:

@@ -15,23 +15,26 @@ from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 import orjson
+from anyio import from_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from app.api.audit.audit_shapes import AuditEntryShape, AuditPage, RefusedPage, VerifiedShape
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import AuditReader, DeploymentReader
+from app.api.serving.auth import AuditReader, DeploymentReader, require_caller
 from app.api.serving.json_answers import as_json, dumps, page
 from app.api.serving.key_ring import PROJECT_HEADER
 from app.api.serving.shapes import fields_of
-from app.domain.access.may import DEPLOYMENT, AccessDecision, may, require
+from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may, require
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.audit.audit_action import read_actions
 from app.domain.units.cursors import cursor_of, read_cursor
-from app.domain.units.errors import NotFound
+from app.domain.units.errors import Forbidden
 from app.domain.units.instants import usual_day
 from app.domain.units.spreadsheet_text import safe_cell
+from app.orchestration.access.manage_projects import audited_project
+from app.orchestration.access.while_allowed import while_allowed
 from app.orchestration.audit.seal_audit import seal_store
 from app.orchestration.audit.verify_audit import verify_part
 from app.storage.audit.audit_reports import AuditFilter, AuditReports, AuditRow
@@ -59,13 +62,14 @@ def audit(
     request: Request,
     caller: AuditReader,
     who: Annotated[
-        str | None, Query(max_length=127, description="Name of a key, or PROJECT/KEY")
+        str | None, Query(max_length=127, description="Name of a person or a key, or PROJECT/KEY")
     ] = None,
     action: Annotated[
         str | None, Query(max_length=400, description="As job.cancel, or job; with commas")
     ] = None,
     project: Annotated[
-        str | None, Query(max_length=63, description="For auditors and admins; default all")
+        str | None,
+        Query(max_length=63, description="Default: the request's; for auditors and admins all"),
     ] = None,
     day: Day = None,
     cursor: Annotated[str | None, Query(max_length=80, description="`next` of a page")] = None,
@@ -86,10 +90,17 @@ def audit(
         day=usual_day(day),
         before=None if cursor is None else read_cursor(cursor),
     )
-    if form == "csv":
-        return StreamingResponse(csv_parts(parts.audit, wanted), media_type="text/csv")
-    if form == "jsonl":
-        return StreamingResponse(json_parts(parts.audit, wanted), media_type="application/jsonl")
+    if form != "json":
+
+        def ask() -> None:
+            reader = from_thread.run(require_caller, request)
+            if _project_of(request, parts, reader, project) != wanted.project_id:
+                raise Forbidden(f"{reader.name} does not read every project any more.")
+
+        rows = while_allowed(_parts(parts.audit, wanted), ask, parts.runtime.clock)
+        if form == "csv":
+            return StreamingResponse(csv_parts(rows), media_type="text/csv")
+        return StreamingResponse(json_parts(rows), media_type="application/jsonl")
     found = parts.audit.rows(replace(wanted, limit=limit + 1))
     more = found[limit - 1].entry if len(found) > limit else None
     following = None if more is None else cursor_of(more.at, more.id)
@@ -129,16 +140,16 @@ def verify(
     return as_json({"verified_at": runtime.clock.now(), "agrees": agrees, **asdict(found)})
 
 
-def csv_parts(reports: AuditReports, wanted: AuditFilter) -> Iterator[str]:
+def csv_parts(parts: Iterator[list[AuditRow]]) -> Iterator[str]:
     """The whole table as CSV, with a header in every case."""
     yield _csv_lines([list(COLUMNS)])
-    for rows in _parts(reports, wanted):
+    for rows in parts:
         yield _csv_lines([[_cell(value) for value in _document(row).values()] for row in rows])
 
 
-def json_parts(reports: AuditReports, wanted: AuditFilter) -> Iterator[bytes]:
+def json_parts(parts: Iterator[list[AuditRow]]) -> Iterator[bytes]:
     """The whole table as JSON lines."""
-    for rows in _parts(reports, wanted):
+    for rows in parts:
         yield b"".join(dumps(_document(row)) + b"\n" for row in rows)
 
 
@@ -159,16 +170,14 @@ def _project_of(
     request: Request, parts: ApiParts, caller: Principal, project: str | None
 ) -> UUID | None:
     """Whose rows are listed; None for all. Raises Forbidden and NotFound."""
-    if project is not None and project != caller.project_name:
-        require(caller, Action.READ_DEPLOYMENT, DEPLOYMENT)
+    if project is not None:
         with parts.runtime.begin() as uow:
-            found = uow.keys.projects(uow.now, 1, project)
-        if not found:
-            raise NotFound(f"There is no project {project!r}.")
-        return found[0].id
-    names_one = project is not None or PROJECT_HEADER in request.headers
+            return audited_project(uow, caller, project)
     sees_all = may(caller, Action.READ_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
-    return None if sees_all and not names_one else caller.project_id
+    if sees_all and PROJECT_HEADER not in request.headers:
+        return None
+    require(caller, Action.READ_AUDIT, Resource(caller.project_id))
+    return caller.project_id
 
 
 def _document(row: AuditRow) -> dict[str, Any]:

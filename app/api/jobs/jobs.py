@@ -22,7 +22,7 @@ from app.api.serving.json_answers import JSON, as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
 from app.api.submission.submission_checks import EVALUATORS, check_submission, warnings_of
-from app.domain.access.may import require_role
+from app.domain.access.may import require_somewhere
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.spec.job_spec import JobSpec, spec_digest
@@ -50,7 +50,7 @@ async def submit(request: Request) -> Response:
     """
     parts = parts_of(request)
     caller = await require_caller(request)
-    require_role(caller, Action.SUBMIT)
+    require_somewhere(caller, Action.SUBMIT)
     key = read_idempotency_key(request)
     insisted = read_accept_risk(request)
     spec = await read_spec(request)

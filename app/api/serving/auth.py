@@ -13,7 +13,13 @@ from fastapi import Depends, Request
 
 from app.api.serving.api_parts import parts_of
 from app.api.serving.key_ring import PROJECT_HEADER
-from app.domain.access.may import DEPLOYMENT, Resource, require, require_role
+from app.domain.access.may import (
+    DEPLOYMENT,
+    Resource,
+    require,
+    require_role,
+    require_somewhere,
+)
 from app.domain.access.principal import Origin, Principal
 from app.domain.access.roles import Action
 
@@ -46,6 +52,14 @@ def _in_project(action: Action) -> Callable[[Principal], Awaitable[Principal]]:
     return allowed
 
 
+def _somewhere(action: Action) -> Callable[[Principal], Awaitable[Principal]]:
+    async def allowed(caller: SignedIn) -> Principal:
+        require_somewhere(caller, action)
+        return caller
+
+    return allowed
+
+
 def _of_deployment(action: Action) -> Callable[[Principal], Awaitable[Principal]]:
     async def allowed(caller: SignedIn) -> Principal:
         require(caller, action, DEPLOYMENT)
@@ -62,15 +76,17 @@ async def _commander(caller: SignedIn) -> Principal:
 Reader = Annotated[Principal, Depends(_in_project(Action.READ))]
 """Of a route that reads what belongs to the project."""
 Submitter = Annotated[Principal, Depends(_in_project(Action.SUBMIT))]
-"""Of a route that stores a job or a part of one, or checks one against the clouds."""
+"""Of a route that stores a part of a job."""
+SpecSubmitter = Annotated[Principal, Depends(_somewhere(Action.SUBMIT))]
+"""Of a route for a spec, which may name its project: it asks `require` inside that one."""
 Commander = Annotated[Principal, Depends(_commander)]
 """Of a route that commands jobs: it asks `may` about each, under the job's lock."""
 KeyManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_KEYS))]
 """Of a route for the project's keys."""
-RuleManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_RULES))]
-"""Of a route that changes a project's rules: it asks `may` again inside the project it names."""
-AuditReader = Annotated[Principal, Depends(_in_project(Action.READ_AUDIT))]
-"""Of a route for what people did in the project; who reads the whole deployment sees more."""
+RuleManager = Annotated[Principal, Depends(_somewhere(Action.MANAGE_RULES))]
+"""Of a route that changes rules: it asks `require` inside the project that it names."""
+AuditReader = Annotated[Principal, Depends(_somewhere(Action.READ_AUDIT))]
+"""Of a route for what people did: it asks `require` inside the project that it is about."""
 MemberManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_MEMBERS))]
 """Of a route for the project's members and invitations."""
 Owner = Annotated[Principal, Depends(_in_project(Action.MANAGE_OWN))]

@@ -171,7 +171,8 @@ def describe_problems(page: dict[str, Any]) -> None:
 
 async def _domain_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, DomainError)
-    request.state.refused = isinstance(error, Hidden)
+    if isinstance(error, Hidden):
+        request.state.refused = True
     status, title = next(_TITLES[kind] for kind in type(error).__mro__ if kind in _TITLES)
     errors: list[dict[str, str]] = []
     detail = error.message
@@ -180,7 +181,11 @@ async def _domain_error(request: Request, error: Exception) -> Response:
         detail = "; ".join(_with_advice(one) for one in error.problems)
     elif error.field is not None:
         errors = [{"field": error.field, "message": error.message, "kind": "invalid"}]
-    return problem(status, detail, instance=request.url.path, title=title, errors=errors)
+    headers = (
+        {"Retry-After": str(error.wait_seconds)} if isinstance(error, TooManyAttempts) else None
+    )
+    path = request.url.path
+    return problem(status, detail, instance=path, title=title, errors=errors, headers=headers)
 
 
 def _with_advice(one: SpecProblem) -> str:

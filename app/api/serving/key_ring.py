@@ -20,12 +20,13 @@ from starlette.exceptions import HTTPException
 from app.domain.access.key_rules import is_key
 from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
-from app.domain.access.roles import Action, Role
+from app.domain.access.roles import Action
 from app.domain.deployment.credentials import digest
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import Hidden, NotFound
 from app.orchestration.access.manage_projects import not_opened
 from app.ports.clock import Clock
+from app.storage.access.known_keys import NamedProject
 
 PROJECT_HEADER: Final = "Lowtide-Project"
 """Names another project than the key's own."""
@@ -48,12 +49,8 @@ class KnownKeys(Protocol):
         """Whose keys have these SHA-256; without those that are unknown, revoked or over."""
         ...
 
-    async def project(
-        self, name: str, person_id: UUID | None
-    ) -> tuple[UUID, bool, int, Role | None] | None:
-        """The id of the project of that name, whether it takes jobs, the number of its rules, and
-        the role that the person has there; None for none.
-        """
+    async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
+        """The project of that name, with the role that the person has there; None for none."""
         ...
 
 
@@ -91,9 +88,7 @@ class KeyRing:
         principal = await self._owner(digest(key.strip()))
         if principal is None:
             raise _unauthorized(_NO_OWNER)
-        if project is None or project == principal.project_name:
-            return principal
-        return await self._inside(principal, project)
+        return await self.in_project(principal, project)
 
     async def in_project_of(self, principal: Principal, spec: JobSpec) -> Principal:
         """The caller in the project that a spec names; raises NotFound as `caller`."""
@@ -101,8 +96,10 @@ class KeyRing:
 
     async def in_project(self, principal: Principal, project: str | None) -> Principal:
         """The caller in another project, or in its own for None; raises NotFound as `caller`."""
-        if project is None or project == principal.project_name:
+        if project is None:
             return principal
+        if project == principal.project_name:
+            return principal.in_named_project()
         return await self._inside(principal, project)
 
     def forget(self) -> None:
@@ -112,11 +109,12 @@ class KeyRing:
     async def _inside(self, principal: Principal, project: str) -> Principal:
         known = await self._known.project(project, principal.person_id)
         # The same sentence after the same look, there or not: who may not know cannot learn.
-        if known is None or not _opens(principal, known[0], known[3]):
+        if known is None or not _opens(principal, known):
             refused = NotFound if known is None else Hidden
             raise refused(not_opened(principal, project))
-        project_id, takes_jobs, rules_version, member_role = known
-        return principal.inside(project_id, project, takes_jobs, rules_version, member_role)
+        return principal.inside(
+            known.id, project, known.takes_jobs, known.rules_version, known.member_role
+        )
 
     async def _owner(self, key_hash: str) -> Principal | None:
         now = self._clock.now()
@@ -161,8 +159,8 @@ class KeyRing:
                 yield key_hash
 
 
-def _opens(principal: Principal, project_id: UUID, member_role: Role | None) -> bool:
-    project = Resource(project_id, member_role=member_role)
+def _opens(principal: Principal, known: NamedProject) -> bool:
+    project = Resource(known.id, member_role=known.member_role)
     return may(principal, Action.OPEN_PROJECT, project) is AccessDecision.ALLOWED
 
 

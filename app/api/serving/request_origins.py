@@ -21,7 +21,7 @@ from app.ports.entropy import Entropy
 REQUEST_ID_HEADER = b"x-request-id"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _AGENTS = "/agent/"
-_REFUSED = frozenset({401, 403})
+_REFUSED = frozenset({401, 403, 429})
 _UNKNOWN = "unknown"
 
 
@@ -90,9 +90,13 @@ def _count(scope: Scope, trusted: Collection[Network], refusals: RefusalCounts) 
     state = scope["state"]
     principal: Principal | None = state.get("principal")
     route = getattr(scope.get("route"), "path", _UNKNOWN)
+    prefix = state.get("key_prefix") or _sent_prefix(scope)
+    if not prefix and principal is not None and principal.person_id is not None:
+        # In a session that belongs to no key.
+        prefix = f"person:{principal.person_id}"
     refusals.count(
         address_of(scope, trusted),
-        state.get("key_prefix") or _sent_prefix(scope),
+        prefix,
         None if principal is None else principal.key_id,
         f"{scope['method']} {route}",
     )

@@ -15,13 +15,15 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from app.api.serving.api_parts import ApiParts, parts_of
-from app.api.serving.auth import Submitter
+from app.api.serving.auth import SpecSubmitter
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
+from app.domain.access.may import Resource, require
 from app.domain.access.principal import Principal
+from app.domain.access.roles import Action
 from app.domain.projects.resolve_spec import ResolvedSpec, SpecSource
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
@@ -52,7 +54,7 @@ class SpecAccepted(Shape):
 @router.post("/check", response_model=None, responses={200: {"model": SpecAccepted}})
 async def check(
     request: Request,
-    caller: Submitter,
+    caller: SpecSubmitter,
     uploaded: Annotated[
         bool, Query(description="Whether the spec's `workdir` must have been uploaded")
     ] = True,
@@ -112,10 +114,12 @@ async def check_spec(
 async def check_submission(
     parts: ApiParts, caller: Principal, written: JobSpec, *, uploaded: bool = True
 ) -> ResolvedSpec:
-    """The spec as it would be stored. uploaded: its workdir must be.
+    """The spec as it would be stored. uploaded: its workdir must be. caller: in the spec's project.
 
-    Raises SpecError for what the project's rules refuse, and for what this deployment cannot run.
+    Raises Forbidden for who may not submit there, SpecError for what the project's rules refuse and
+    for what this deployment cannot run.
     """
+    require(caller, Action.SUBMIT, Resource(caller.project_id))
     runtime = parts.runtime
     if not caller.takes_jobs:
         raise SpecError.of(

@@ -30,6 +30,7 @@ from app.domain.access.session_rules import CODE_LENGTH, LOGIN_LIFE, LOGIN_TRIES
 _WAIT_SECONDS: Final = LOGIN_LIFE.total_seconds()
 _LOOK_SECONDS: Final = 0.5
 _SOCKET_SECONDS: Final = 5
+_UNKNOWN: Final = 404
 _WRONG_CODE: Final = 422
 _DONE: Final = (
     b"<!doctype html><meta charset=utf-8><title>Lowtide</title>"
@@ -52,7 +53,7 @@ def log_in_by_browser(api: ApiClient, terminal: Terminal, *, opens_browser: bool
                     f"Confirm in the browser, if it shows {check_letters(challenge)}. It has "
                     f"opened {page}"
                 )
-                return _redeem(api, verifier, listener.codes())
+                return _redeem(api, verifier, listener.codes(), others_send=True)
     page = _page(api.url, challenge)
     terminal.note(
         f"Open this address in any browser, and check that it shows {check_letters(challenge)}:"
@@ -114,15 +115,26 @@ class CodeListener:
                 continue
 
 
-def _redeem(api: ApiClient, verifier: str, codes: Iterator[str]) -> dict[str, Any]:
-    for _, code in zip(range(LOGIN_TRIES_MAX), codes, strict=False):
+def _redeem(
+    api: ApiClient, verifier: str, codes: Iterator[str], *, others_send: bool = False
+) -> dict[str, Any]:
+    """others_send: any page of this machine may have sent a code before the login was confirmed, so
+    one for a login that is not yet is no reason to end.
+    """
+    tries = 0
+    for code in codes:
         try:
             made: dict[str, Any] = api.post("/login", {"verifier": verifier, "code": code})
         except CommandFailed as failure:
+            if others_send and failure.status == _UNKNOWN:
+                continue
             if failure.status != _WRONG_CODE:
                 raise
             sys.stderr.write(f"{failure.message}\n")
-            continue
+            tries += 1
+            if tries < LOGIN_TRIES_MAX:
+                continue
+            break
         return made
     raise CommandFailed("nobody confirmed this login in time: run `lowtide login` again")
 

@@ -70,7 +70,10 @@ def list_keys(
         Column("EXPIRES", lambda row: wording.clock_time(row["expires_at"])),
     )
     invocation.terminal.listing(
-        columns, shown, result="name", empty="No key of this project is good."
+        columns,
+        shown,
+        result="name",
+        empty="No key of yours is good." if mine else "No key of this project is good.",
     )
 
 

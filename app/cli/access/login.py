@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -54,12 +54,16 @@ def login(
     with_key: Annotated[
         bool, typer.Option("--with-key", help="Store a key that you have, as a service key.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask whether the person is right.")
+    ] = False,
 ) -> None:
     """Sign in, and store a key for later commands.
 
     A page of the api opens in the browser. It shows this machine and the letters that stand here;
     confirm it, and this machine has a key of yours for 30 days. With --no-browser, open the page
-    elsewhere, and type the code that it shows.
+    elsewhere, and type the code that it shows. The command names the person that has confirmed it,
+    and asks before it stores the key of another one than before.
 
     The key is stored in this machine's keyring if the package keyring is installed and finds one,
     else in ~/.config/lowtide/config.toml, mode 0600. A key that comes through a pipe, or is
@@ -77,6 +81,7 @@ def login(
         with ApiClient(Server(address, None)) as api:
             made = log_in_by_browser(api, invocation.terminal, opens_browser=browser)
         given, end = made["key"], wording.clock_time(made["expires_at"])
+        agree(invocation, address, made, yes=yes)
         whom = f" as {made['person']}, {made['role']} of the project {made['project']}, until {end}"
     server = Server(address, given, chosen_by=AddressSource.LOGIN)
     invocation.connect(server).get("/jobs", {"limit": 1})
@@ -87,6 +92,37 @@ def login(
         invocation.terminal.json({"server_url": address, "config": str(path)})
     else:
         invocation.terminal.line(f"Signed in to {address}{whom}. Stored in {where}.")
+
+
+def agree(invocation: Invocation, address: str, made: dict[str, Any], *, yes: bool) -> None:
+    """Ask whether the key is that of who sits here: somebody else may have confirmed the page.
+
+    Raises CommandFailed where it is not, and revokes the key.
+    """
+    asks = not yes and invocation.terminal.interactive and sys.stdin.isatty()
+    if not asks or _stored_person(invocation, address) == made["person"]:
+        return
+    if typer.confirm(f"{made['person']} has confirmed this login. Is that you?", err=True):
+        return
+    with ApiClient(Server(address, made["key"])) as api:
+        api.post(f"/me/keys/{made['name']}/revoke", {})
+    raise CommandFailed(
+        "nothing was stored, and the key is revoked: run `lowtide login` again, and confirm it in "
+        "a browser in which you are signed in as yourself"
+    )
+
+
+def _stored_person(invocation: Invocation, address: str) -> str | None:
+    """Whose key is stored for this address; None where none is, or none that is good."""
+    try:
+        server = invocation.server()
+        if server.url != address or server.key is None:
+            return None
+        mine: dict[str, Any] = invocation.connect(server).get("/me")
+    except CommandFailed:
+        return None
+    found: str | None = mine["person"]
+    return found
 
 
 def _checked(url: str) -> str:

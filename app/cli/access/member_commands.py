@@ -173,7 +173,7 @@ def disable(invocation: Invocation, name: _Person) -> None:
 def enable(invocation: Invocation, name: _Person) -> None:
     """Let open again what did before the person was disabled."""
     found = invocation.api.post(f"/people/{path_part(name, 'person')}/enable")
-    _say(invocation, found, found["name"], f"{found['name']} comes in again.")
+    _say(invocation, found, found["name"], f"{found['name']} may sign in again.")
 
 
 def _state(row: dict[str, Any]) -> str:

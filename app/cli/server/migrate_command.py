@@ -53,7 +53,7 @@ class PreparedDatabase:
         return lines
 
     def first_admin_line(self, address: str | None) -> str | None:
-        """Where the first admin comes in; None for a database of before. Not for a log that is
+        """Where the first admin signs in; None for a database of before. Not for a log that is
         kept. address: the api's, if it is known.
         """
         if self.first_admin_path is None:

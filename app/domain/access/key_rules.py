@@ -71,6 +71,5 @@ def require_grantable(granting: Role, granted: Role) -> None:
     if granted not in allowed:
         names = ", ".join(role for role in Role if role in allowed)
         raise Forbidden(
-            f"A key that has the role {granting} manages keys with the roles {names}, "
-            f"not {granted}."
+            f"The role {granting} manages keys and members with the roles {names}, not {granted}."
         )

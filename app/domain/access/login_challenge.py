@@ -13,6 +13,7 @@ from typing import Final
 from app.domain.units.errors import InvalidValue
 
 MACHINE_MAX: Final = 60
+_NOT_OF_HOSTS: Final = re.compile(r"[^A-Za-z0-9.-]+", re.ASCII)
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 
 
@@ -37,6 +38,7 @@ def check_letters(challenge: str) -> str:
 
 
 def machine_name(written: str) -> str:
-    """What the command calls its machine, for people: visible characters alone."""
-    shown = "".join(letter if letter.isprintable() else "?" for letter in written).strip()
-    return shown[:MACHINE_MAX] or "unknown machine"
+    """What the command calls its machine, in the letters of a host's name alone: whoever sends
+    somebody the page's address writes no sentence on it.
+    """
+    return _NOT_OF_HOSTS.sub("-", written).strip("-.")[:MACHINE_MAX] or "unknown"

@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from app.domain.access.principal import Principal
-from app.domain.access.roles import OWN_ROLES_OF, ROLES_OF, Action, Role
+from app.domain.access.roles import CHANGES_OF_PROJECT, OWN_ROLES_OF, ROLES_OF, Action, Role
 from app.domain.lifecycle.entities import Job
 from app.domain.units.errors import Forbidden, Hidden
 
@@ -54,13 +54,17 @@ class AccessDecision(Enum):
 def may(principal: Principal, action: Action, resource: Resource) -> AccessDecision:
     """Whether this key, in the project of its request, may do this to that."""
     foreign = resource.project_id is not None and resource.project_id != principal.project_id
-    allowed = principal.role in ROLES_OF[action]
     if action is Action.OPEN_PROJECT:
         opens = not foreign or resource.member_role is not None or principal.opens_every_project
         return AccessDecision.ALLOWED if opens else AccessDecision.HIDDEN
     if foreign:
         return AccessDecision.HIDDEN
-    if allowed or (_is_own(principal, resource) and principal.role in OWN_ROLES_OF.get(action, ())):
+    if resource.project_id is not None and _is_astray(principal, action):
+        return AccessDecision.FORBIDDEN
+    # An auditor of another project is one here, too, whatever else it is here.
+    if not ROLES_OF[action].isdisjoint((principal.role, principal.reach)):
+        return AccessDecision.ALLOWED
+    if _is_own(principal, resource) and principal.role in OWN_ROLES_OF.get(action, ()):
         return AccessDecision.ALLOWED
     return AccessDecision.FORBIDDEN
 
@@ -80,8 +84,22 @@ def require_role(principal: Principal, action: Action) -> None:
     """Raises Forbidden where the key's role allows the action on nothing at all: before a look for
     the thing, which `require` is asked about.
     """
-    if principal.role not in ROLES_OF[action] | OWN_ROLES_OF.get(action, frozenset()):
+    roles = ROLES_OF[action] | OWN_ROLES_OF.get(action, frozenset())
+    if principal.role not in roles or _is_astray(principal, action):
         raise Forbidden(_refusal(principal, action))
+
+
+def require_somewhere(principal: Principal, action: Action) -> None:
+    """Raises Forbidden where the key allows the action in no project at all: for a request that
+    names its project itself, inside which `require` is asked.
+    """
+    most = principal.role if principal.person is None else principal.person.limit
+    if most not in ROLES_OF[action]:
+        raise Forbidden(_refusal(principal, action))
+
+
+def _is_astray(principal: Principal, action: Action) -> bool:
+    return principal.project_is_fallback and action in CHANGES_OF_PROJECT
 
 
 def _is_own(principal: Principal, resource: Resource) -> bool:
@@ -92,18 +110,25 @@ def _is_own(principal: Principal, resource: Resource) -> bool:
 
 
 def _refusal(principal: Principal, action: Action) -> str:
+    if _is_astray(principal, action):
+        return (
+            f"{principal.name} is not a member of this key's own project any more, and another one "
+            f"is changed only where the request names it, as {principal.project_name!r}: use "
+            "--project, or choose a project on the page under your name."
+        )
     needed = _listed(ROLES_OF[action])
     owners = OWN_ROLES_OF.get(action)
     besides = ""
     if owners is not None and principal.role in owners:
         besides = f", or is the {_listed(owners)} that submitted it"
-    who, instead = f"The key {principal.key_name!r}", "use a key that has"
-    if principal.person is not None:
-        who, instead = principal.person.name, "ask a maintainer or an admin for"
-    return (
-        f"{who} has the role {principal.role}, which may not {action.value}; "
-        f"{instead} the role {needed}{besides}."
-    )
+    who, instead = f"The key {principal.key_name!r} has the role", "use a key that has"
+    role, person = principal.role, principal.person
+    if person is not None and person.limit not in ROLES_OF[action]:
+        role = person.limit
+        who = f"The key {principal.key_name!r} of {person.name} has the limit"
+    elif person is not None:
+        who, instead = f"{person.name} has the role", "ask a maintainer or an admin for"
+    return f"{who} {role}, which may not {action.value}; {instead} the role {needed}{besides}."
 
 
 def _listed(roles: Collection[Role]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from app.domain.access.roles import ROLES_OF, Action, Role, role_of_person
+from app.domain.access.roles import ROLES_OF, Action, Role, role_of_person, within
 from app.domain.lifecycle.events import Actor, ActorKind
 
 
@@ -38,7 +38,9 @@ class Principal:
     key_id, key_name: None and "" in a session that belongs to a person and not to a key.
     project_id, project_name: its own project, or another one that the request has chosen.
     takes_jobs: False for a project that is archived. home: its own project, where the request
-    has chosen another one. person: None for a service key.
+    has chosen another one. person: None for a service key. project_is_fallback: the person's key
+    or session was made for a project that does not open for the person any more, so this one of
+    its others is read, and changed only by a request that names it.
     """
 
     key_id: UUID | None
@@ -51,6 +53,7 @@ class Principal:
     home: str = ""
     origin: Origin | None = None
     person: Person | None = None
+    project_is_fallback: bool = False
 
     @property
     def name(self) -> str:
@@ -74,11 +77,23 @@ class Principal:
         """The same, in one request."""
         return replace(self, origin=origin)
 
+    def in_named_project(self) -> Principal:
+        """The same in its own project, which the request names."""
+        return replace(self, project_is_fallback=False)
+
+    @property
+    def reach(self) -> Role:
+        """Its role in the deployment: auditor or admin where one of the person's memberships makes
+        it that and the key's limit lets it; else its role in the project.
+        """
+        if self.person is None or self.person.elsewhere is None:
+            return self.role
+        return within(self.person.elsewhere, self.person.limit)
+
     @property
     def opens_every_project(self) -> bool:
         """Whether its role is one of the whole deployment."""
-        reach = self.role if self.person is None else self.person.elsewhere
-        return reach in ROLES_OF[Action.OPEN_PROJECT]
+        return self.reach in ROLES_OF[Action.OPEN_PROJECT]
 
     def inside(
         self,
@@ -106,4 +121,5 @@ class Principal:
             takes_jobs=takes_jobs,
             rules_version=rules_version,
             home=home,
+            project_is_fallback=False,
         )

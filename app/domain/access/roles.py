@@ -61,6 +61,17 @@ ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
 OPEN_PROJECT: another one than the key's own. What belongs to the caller is in `OWN_ROLES_OF`.
 """
 
+CHANGES_OF_PROJECT: Final = frozenset(
+    {
+        Action.SUBMIT,
+        Action.COMMAND_JOB,
+        Action.MANAGE_KEYS,
+        Action.MANAGE_RULES,
+        Action.MANAGE_MEMBERS,
+    }
+)
+"""What must not happen in another project than was meant."""
+
 OWN_ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.COMMAND_JOB: frozenset({Role.SUBMITTER}),
 }

@@ -1,4 +1,4 @@
-"""How long sessions, confirmed logins and their keys live, and how often one may try to come in.
+"""How long sessions, confirmed logins and their keys live, and how often one may try to sign in.
 
 Not here: keys that people make (`key_rules`), or invitations (`person_rules`).
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import Final
 
 from app.domain.deployment.credentials import digest
@@ -44,15 +45,25 @@ PER_ADDRESS: Final = AttemptLimit(30, timedelta(minutes=15))
 PER_ACCOUNT: Final = AttemptLimit(10, timedelta(minutes=15))
 
 
-def address_subject(address: str) -> str:
+class AttemptKind(StrEnum):
+    """What is tried. Each has counts of its own, so that who tries one does not close the others
+    to everybody behind the same address. Values are stored.
+    """
+
+    SIGN_IN = "address"
+    INVITATION = "invitation"
+    LOGIN = "login"
+
+
+def address_subject(kind: AttemptKind, address: str) -> str:
     """What attempts from an address are counted by: of IPv6 its /64."""
     found = _address(address)
     if found is None:
-        return "address:unknown"
+        return f"{kind}:unknown"
     if isinstance(found, ipaddress.IPv6Address):
         found_net = ipaddress.ip_network((int(found), _IPV6_PREFIX), strict=False)
-        return f"address:{found_net}"
-    return f"address:{found}"
+        return f"{kind}:{found_net}"
+    return f"{kind}:{found}"
 
 
 def code_of(token: str) -> str:

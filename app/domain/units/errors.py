@@ -42,7 +42,14 @@ class Forbidden(DomainError):
 
 
 class TooManyAttempts(DomainError):
-    """Too many failed attempts to come in, by address or by account (HTTP 429)."""
+    """Too many failed attempts to sign in, by address or by account (HTTP 429).
+
+    wait_seconds: until the next one is read.
+    """
+
+    def __init__(self, message: str, wait_seconds: int) -> None:
+        super().__init__(message)
+        self.wait_seconds = wait_seconds
 
 
 class ProblemKind(StrEnum):

@@ -76,7 +76,7 @@ def _applied(
             create_project(uow, entropy, principal, entry.name)
             opened = _opened(uow, principal, entry.name)
     changes: list[FieldChange] = []
-    was_archived = opened is not None and opened.row.archived_at is not None
+    was_archived = opened is not None and opened.is_archived
     if entry.archived is not None and entry.archived != was_archived:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
         changes.append(FieldChange("archived", was_archived, entry.archived))
@@ -99,7 +99,7 @@ def _rules_applied(
     document = entry.rules.to_json()
     if opened is None:
         return rule_changes({}, document)
-    project_id = opened.row.id
+    project_id = opened.id
     found = uow.rules.of(project_id, locked=not dry_run)
     changes = rule_changes(found.document, document)
     if changes:

@@ -50,8 +50,8 @@ class IssuedInvitation:
 
 @dataclass(frozen=True)
 class Accepted:
-    """Who came in, and with what. newcomer: the person in the project. key: None for a person who
-    had signed in already.
+    """Who accepted, and what it got. newcomer: the person in the project. key: None for a person
+    who had signed in already.
     """
 
     person: PersonRow
@@ -114,6 +114,9 @@ def revoke_invitation(
     if row.person_id is not None:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
     require_grantable(principal.role, row.role)
+    if row.person_id is not None:
+        # As for making it: whose keys are lost waits for it.
+        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
     if row.used_at is not None:
         raise CommandRefused("This invitation was accepted; remove the member instead.")
     if row.revoked_at is not None:
@@ -132,9 +135,10 @@ def accept(
     name: str,
     visitor: Person | None = None,
     origin: Origin | None = None,
+    visitor_key_id: UUID | None = None,
 ) -> Accepted:
     """Become a member, once. visitor: the person that has signed in already; `name` is then unread.
-    origin: of the request.
+    origin: of the request. visitor_key_id: of the key that the visitor signed in with.
 
     Raises NotFound for a token that is not good, InvalidValue for a name that is none or another's,
     CommandRefused where the visitor cannot accept it.
@@ -151,7 +155,8 @@ def accept(
         _join(uow, row, person)
     uow.invitations.use(row.id, uow.now, person.id)
     person_of = Person(person.id, person.name, None, Role.ADMIN)
-    newcomer = Principal(None, "", row.project_id, "", row.role, origin=origin, person=person_of)
+    key_id = visitor_key_id if visitor is not None and visitor.id == person.id else None
+    newcomer = Principal(key_id, "", row.project_id, "", row.role, origin=origin, person=person_of)
     used = replace(row, used_at=uow.now)
     action, before, after = AuditAction.INVITATION_ACCEPT, _facts(row), _facts(used)
     record_action(uow, entropy, newcomer, action, _subject(row), before, after)

@@ -113,7 +113,7 @@ def key_of_newcomer(
     expires_at: datetime | None = None,
     where: str = "key",
 ) -> IssuedKey:
-    """A key for a person who comes in without one: by an invitation, or a confirmed login.
+    """A key for a person who signs in without one: by an invitation, or a confirmed login.
 
     newcomer: the person; its limit is the key's. where: begins the key's name, which a number ends.
     """

@@ -6,9 +6,10 @@ Not here: the keys of a project (`manage_keys`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 from app.domain.access.key_rules import require_name
-from app.domain.access.may import AccessDecision, Resource, may
+from app.domain.access.may import AccessDecision, Resource, may, require
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -63,9 +64,10 @@ def project_named(uow: UnitOfWork, name: str) -> ProjectRow:
 
 @dataclass(frozen=True)
 class OpenedProject:
-    """A project, and the caller as what it is there, without the number of its rules."""
+    """A project, and the caller as what it is there."""
 
-    row: ProjectRow
+    id: UUID
+    is_archived: bool
     caller: Principal
 
 
@@ -74,19 +76,31 @@ def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> OpenedPr
 
     Raises Hidden for one that the principal does not open.
     """
-    found = next(iter(uow.keys.projects(uow.now, 1, name)), None)
+    found = uow.keys.project(name, principal.person_id)
     if found is None:
         return None
+    archived = not found.takes_jobs
     if found.id == principal.project_id:
-        return OpenedProject(found, principal)
-    person_id = principal.person_id
-    member_role = None if person_id is None else uow.people.roles_of(person_id).get(found.id)
-    project = Resource(found.id, member_role=member_role)
+        return OpenedProject(found.id, archived, principal.in_named_project())
+    project = Resource(found.id, member_role=found.member_role)
     if may(principal, Action.OPEN_PROJECT, project) is not AccessDecision.ALLOWED:
         raise Hidden(not_opened(principal, name))
-    takes_jobs = found.archived_at is None
-    caller = principal.inside(found.id, found.name, takes_jobs, 0, member_role)
-    return OpenedProject(found, caller)
+    caller = principal.inside(
+        found.id, name, found.takes_jobs, found.rules_version, found.member_role
+    )
+    return OpenedProject(found.id, archived, caller)
+
+
+def audited_project(uow: UnitOfWork, principal: Principal, name: str) -> UUID:
+    """The project of that name, whose audit the principal reads.
+
+    Raises NotFound where it does not open, and Forbidden where its role there does not reach.
+    """
+    opened = opened_project(uow, principal, name)
+    if opened is None:
+        raise NotFound(not_opened(principal, name))
+    require(opened.caller, Action.READ_AUDIT, Resource(opened.id))
+    return opened.id
 
 
 def not_opened(principal: Principal, name: str) -> str:

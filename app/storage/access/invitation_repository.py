@@ -1,4 +1,4 @@
-"""Invitations and confirmed logins in PostgreSQL: what people come in with, each once.
+"""Invitations and confirmed logins in PostgreSQL: what people sign in with, each once.
 
 Who takes one locks its row: of two that come together, the second sees that it is used. Not here:
 who may invite, or what an invitation gives (`app.orchestration.access`).

@@ -13,8 +13,18 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
+from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
-from app.storage.access.known_keys import NAME, ROLE, is_good
+from app.storage.access.known_keys import (
+    NAME,
+    OF_KEYS,
+    PROJECT_OF_NAME,
+    ROLE,
+    NamedProject,
+    is_good,
+    named_project,
+    principal_of,
+)
 from app.storage.schema import tables
 from app.storage.session.record_session import RecordSession
 
@@ -217,6 +227,17 @@ class KeyRepository:
         if name is not None:
             statement = statement.where(_PROJECTS.c.name == name)
         return [ProjectRow(*row) for row in self._session.execute(statement)]
+
+    def owner(self, key_id: UUID) -> Principal | None:
+        """Whose key it is, and what it may do in its own project; None where no project opens."""
+        row = self._session.execute(OF_KEYS.where(_KEYS.c.id == key_id)).one_or_none()
+        return None if row is None else principal_of(row)
+
+    def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
+        """The project of that name, and the person's role there: as quick for none as for one."""
+        asked = {"name": name, "person_id": person_id}
+        found = self._session.row(PROJECT_OF_NAME, asked)
+        return None if found is None else named_project(found)
 
     def add_project(self, project_id: UUID, budget_id: UUID, name: str, at: datetime) -> bool:
         """Store a project and its budget, which has no cap; False where its name is taken."""

@@ -7,8 +7,10 @@ or the rule that turns memberships into a role (`app.domain.access.roles`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import (
     ARRAY,
@@ -25,6 +27,7 @@ from sqlalchemy import (
     case,
     false,
     func,
+    not_,
     or_,
     select,
     true,
@@ -61,7 +64,8 @@ def principals(
     """The columns of `principal_of`, for keys and people that some project opens for.
 
     source: has the keys. person_id: the person behind each row, if there is one. home: the project
-    that a row works in; a person who is no member of it works in the project that it joined first.
+    that a row works in. A person who is not a member of it works there all the same where one of
+    its other memberships opens every project; else it reads the project that it joined first.
     """
     member = (
         select(_MEMBERS.c.project_id, _MEMBERS.c.role)
@@ -74,16 +78,15 @@ def principals(
         .limit(1)
         .lateral("member")
     )
-    wide = _MEMBERS.alias("wide")
-    elsewhere = (
+    memberships = _MEMBERS.alias()
+    wide = (
         # Of the two, "admin" comes first in the alphabet.
-        select(func.min(wide.c.role))
-        .where(
-            wide.c.person_id == person_id,
-            or_(*(wide.c.role == role for role in sorted(ROLES_OF[Action.OPEN_PROJECT]))),
-        )
-        .scalar_subquery()
+        select(func.min(memberships.c.role).label("role"))
+        .where(memberships.c.person_id == person_id, _opens_all(memberships.c.role))
+        .lateral("wide")
     )
+    reaches = and_(wide.c.role.is_not(None), or_(_KEYS.c.role.is_(None), _opens_all(_KEYS.c.role)))
+    at_home = member.c.project_id == home
     return (
         select(
             _KEYS.c.id,
@@ -95,13 +98,19 @@ def principals(
             func.coalesce(_PROJECTS.c.rules_version, 0),
             _PEOPLE.c.id,
             _PEOPLE.c.name,
-            member.c.role,
-            elsewhere,
+            case((or_(at_home, not_(reaches)), member.c.role)),
+            wide.c.role,
+            and_(_PEOPLE.c.id.is_not(None), not_(at_home), not_(reaches)),
         )
         .select_from(
             source.outerjoin(_PEOPLE, _PEOPLE.c.id == person_id)
             .outerjoin(member, true())
-            .join(_PROJECTS, _PROJECTS.c.id == func.coalesce(member.c.project_id, home))
+            .outerjoin(wide, true())
+            .join(
+                _PROJECTS,
+                _PROJECTS.c.id
+                == case((or_(_PEOPLE.c.id.is_(None), reaches), home), else_=member.c.project_id),
+            )
         )
         .where(
             or_(
@@ -110,6 +119,10 @@ def principals(
             )
         )
     )
+
+
+def _opens_all(role: ColumnElement[Any]) -> ColumnElement[bool]:
+    return or_(*(role == one for one in sorted(ROLES_OF[Action.OPEN_PROJECT])))
 
 
 OF_KEYS: Final = principals(_KEYS, _KEYS.c.person_id, _KEYS.c.project_id)
@@ -160,17 +173,36 @@ PROJECT_OF_NAME: Final = Ready(
         .scalar_subquery(),
     ).where(_PROJECTS.c.name == bindparam("name", type_=Text))
 )
-"""A project's id, whether it takes jobs, the number of its rules, and a person's role there."""
+"""The columns of `named_project`."""
 
-RULES_OF_PROJECT: Final = """
-SELECT coalesce(rules_version, 0), rules FROM projects WHERE id = %(project_id)s
-"""
+
+@dataclass(frozen=True, slots=True)
+class NamedProject:
+    """A project that a request names. member_role: the person's there; None for no member."""
+
+    id: UUID
+    takes_jobs: bool
+    rules_version: int
+    member_role: Role | None
+
+
+def named_project(row: tuple[Any, ...]) -> NamedProject:
+    """The project of a row of `PROJECT_OF_NAME`."""
+    project_id, takes_jobs, rules_version, role = row
+    return NamedProject(project_id, takes_jobs, rules_version, _role(role))
+
+
+RULES_OF_PROJECT: Final = Ready(
+    select(func.coalesce(_PROJECTS.c.rules_version, 0), _PROJECTS.c.rules).where(
+        _PROJECTS.c.id == bindparam("project_id", type_=Uuid)
+    )
+)
 
 
 def principal_of(row: tuple[Any, ...] | Row[Any]) -> Principal:
     """The principal of a row that begins with the columns of one."""
     key_id, key_name, project_id, project_name, role, takes_jobs, rules_version = row[:7]
-    person_id, person_name, member_role, elsewhere = row[7:11]
+    person_id, person_name, member_role, elsewhere, is_fallback = row[7:12]
     person, limit = None, Role.ADMIN if role is None else Role(role)
     if person_id is not None:
         person = Person(person_id, person_name, _role(elsewhere), limit)
@@ -186,6 +218,7 @@ def principal_of(row: tuple[Any, ...] | Row[Any]) -> Principal:
         takes_jobs,
         rules_version,
         person=person,
+        project_is_fallback=bool(is_fallback),
     )
 
 

@@ -1,6 +1,6 @@
 """People and their memberships in PostgreSQL.
 
-Not here: their keys (`key_repository`), what they come in with (`invitation_repository`), or who
+Not here: their keys (`key_repository`), what they sign in with (`invitation_repository`), or who
 may change which (`app.orchestration.access`).
 """
 

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Engine, Select, and_, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, func, or_, select, tuple_
 
 from app.domain.access.person_rules import folded
 from app.domain.audit.audit_action import AuditAction
@@ -92,7 +92,9 @@ class AuditReports:
     def rows(self, wanted: AuditFilter) -> list[AuditRow]:
         """The newest rows first, at most `limit`."""
         with self._engine.connect() as connection:
-            found = connection.execute(_listed(wanted)).all()
+            # By ids, each of which has an index with the order of the list; names have none.
+            who = None if wanted.who is None else _ids_of(connection, wanted.who)
+            found = connection.execute(_listed(wanted, who)).all()
         width = len(ENTRY_FIELDS)
         return [AuditRow(AuditEntry(*row[:width]), *row[width:]) for row in found]
 
@@ -158,7 +160,25 @@ class AuditReports:
             return UnsealedTail(*connection.execute(statement).one())
 
 
-def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
+def _ids_of(connection: Connection, who: str) -> ColumnElement[bool]:
+    """The rows of the person of that name, or of service keys: `home/key`, or of every project."""
+    keys, projects, people = tables.api_keys, tables.projects, tables.people
+    home, _, name = who.rpartition("/")
+    named = select(keys.c.id).where(keys.c.name == name, keys.c.person_id.is_(None))
+    if home:
+        named = named.join(projects, projects.c.id == keys.c.project_id)
+        named = named.where(projects.c.name == home)
+    key_ids = connection.execute(named).scalars().all()
+    person = select(people.c.id).where(people.c.name_folded == folded(name))
+    person_id = None if home else connection.execute(person).scalar_one_or_none()
+    of_keys = _ENTRIES.key_id.in_(key_ids)
+    if person_id is None:
+        return of_keys
+    of_person = _ENTRIES.person_id == person_id
+    return or_(of_person, of_keys) if key_ids else of_person
+
+
+def _listed(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Select[*tuple[Any, ...]]:
     keys, projects, people = tables.api_keys, tables.projects, tables.people
     homes = projects.alias()
     names = (people.c.name, keys.c.name, homes.c.name, projects.c.name)
@@ -173,13 +193,8 @@ def _listed(wanted: AuditFilter) -> Select[*tuple[Any, ...]]:
     )
     if wanted.project_id is not None:
         statement = statement.where(_ENTRIES.project_id == wanted.project_id)
-    if wanted.who is not None:
-        home, _, name = wanted.who.rpartition("/")
-        key = and_(people.c.id.is_(None), keys.c.name == name)
-        if home:
-            statement = statement.where(key, homes.c.name == home)
-        else:
-            statement = statement.where(or_(people.c.name_folded == folded(name), key))
+    if who is not None:
+        statement = statement.where(who)
     if wanted.actions:
         statement = statement.where(_ENTRIES.action.in_(wanted.actions))
     if wanted.day is not None:

@@ -18,15 +18,17 @@ import psycopg
 from psycopg import OperationalError
 from psycopg.errors import FeatureNotSupported
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from sqlalchemy import ARRAY, Text, Uuid, bindparam, func, select
 
 from app.domain.access.key_rules import USE_RECORDED_EVERY
 from app.domain.access.principal import Principal
-from app.domain.access.roles import Role
 from app.storage.access.known_keys import (
     KEYS_OF_DIGESTS,
     PROJECT_OF_NAME,
     RULES_OF_PROJECT,
     USE_KEYS,
+    NamedProject,
+    named_project,
     principal_of,
 )
 from app.storage.jobs.job_submission import KnownJob, Submission
@@ -34,6 +36,8 @@ from app.storage.jobs.submission_batch import Pool, SubmissionBatch
 from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_list_statement import list_statement
 from app.storage.reports.listed_jobs import listed_jobs
+from app.storage.schema import tables
+from app.storage.session.ready_statement import Ready
 from app.storage.session.storage_errors import DatabaseFull
 
 log = logging.getLogger(__name__)
@@ -44,14 +48,22 @@ _CONNECT_SECONDS = 5
 # Its queue is fair, and readers come to it in turns: this long only when the database hangs.
 _WAIT_FOR_CONNECTION_SECONDS = 8.0
 
-KNOWN_JOB: Final = """
-SELECT id, name, state, submitted_at, deadline_at, idempotency_digest
-FROM jobs WHERE project_id = %(project_id)s AND idempotency_key = %(key)s
-"""
+_JOBS: Final = tables.jobs.c
+_PROJECT: Final = bindparam("project_id", type_=Uuid)
+KNOWN_JOB: Final = Ready(
+    select(
+        _JOBS.id, _JOBS.name, _JOBS.state, _JOBS.submitted_at, _JOBS.deadline_at,
+        _JOBS.idempotency_digest,
+    ).where(_JOBS.project_id == _PROJECT, _JOBS.idempotency_key == bindparam("key", type_=Text))
+)  # fmt: skip
+"""The columns of `KnownJob`."""
 
-_TAKEN_NAMES: Final = """
-SELECT name FROM jobs WHERE project_id = %(project_id)s AND name = ANY(%(names)s)
-"""
+_TAKEN_NAMES: Final = Ready(
+    select(_JOBS.name).where(
+        _JOBS.project_id == _PROJECT,
+        _JOBS.name == func.any(bindparam("names", type_=ARRAY(Text))),
+    )
+)
 
 
 def make_pool(url: str, *, max_size: int = 8) -> Pool:
@@ -112,7 +124,7 @@ class HotStatements:
         times = {"now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
         asked = {**times, "key_hashes": list(key_hashes)}
         hashes, owners, used = set(key_hashes), {}, []
-        for row in await self._read(KEYS_OF_DIGESTS.text, KEYS_OF_DIGESTS.parameters(asked)):
+        for row in await self._read(KEYS_OF_DIGESTS, asked):
             principal = principal_of(row)
             use_is_old, *digests = row[-3:]
             owners |= dict.fromkeys(hashes.intersection(digests), principal)
@@ -122,18 +134,10 @@ class HotStatements:
             await self._record_uses({**times, "key_ids": used})
         return owners
 
-    async def project(
-        self, name: str, person_id: UUID | None
-    ) -> tuple[UUID, bool, int, Role | None] | None:
-        """The id of the project of that name, whether it takes jobs, the number of its rules, and
-        the role that the person has there; None for none.
-        """
-        asked = {"name": name, "person_id": person_id}
-        rows = await self._read(PROJECT_OF_NAME.text, PROJECT_OF_NAME.parameters(asked))
-        if not rows:
-            return None
-        project_id, takes_jobs, rules_version, role = rows[0]
-        return project_id, takes_jobs, rules_version, None if role is None else Role(role)
+    async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
+        """The project of that name, with the role that the person has there."""
+        rows = await self._read(PROJECT_OF_NAME, {"name": name, "person_id": person_id})
+        return named_project(rows[0]) if rows else None
 
     async def project_rules(self, project_id: UUID) -> tuple[int, dict[str, Any] | None]:
         """The number of a project's rules, and the rules as they are stored."""
@@ -143,7 +147,7 @@ class HotStatements:
     async def list_jobs(self, wanted: JobFilter, now: datetime) -> bytes:
         """The page as of now, as JSON: `{"items": […], "next": cursor | null}`."""
         statement, parameters = list_statement(wanted, now)
-        rows = await self._read(statement, parameters)
+        rows = await self._rows(statement, parameters)
         return orjson.dumps(listed_jobs(rows[0][0], now))
 
     async def _record_uses(self, given: Mapping[str, Any]) -> None:
@@ -154,7 +158,10 @@ class HotStatements:
         except (psycopg.Error, PoolTimeout) as error:
             log.warning("the last use of keys was not stored: %s", str(error).partition("\n")[0])
 
-    async def _read(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    async def _read(self, statement: Ready, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        return await self._rows(statement.text, statement.parameters(given))
+
+    async def _rows(self, statement: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Rows; tried once more when the connection had gone, as after a restart of the server, or
         keeps a statement prepared whose columns a migration has changed.
         """

@@ -70,13 +70,8 @@ class JobRepository:
 
     def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
         """The job that an idempotency key has made."""
-        row = (
-            self._session.connection()
-            .exec_driver_sql(
-                hot_statements.KNOWN_JOB, {"project_id": project_id, "key": idempotency_key}
-            )
-            .first()
-        )
+        asked = {"project_id": project_id, "key": idempotency_key}
+        row = self._session.row(hot_statements.KNOWN_JOB, asked)
         return None if row is None else KnownJob(*row)
 
     def taken_names(self, project_id: UUID, names: Sequence[str]) -> set[str]:

@@ -1,6 +1,6 @@
 """Tables of projects, people, their keys, and the sessions of browsers.
 
-Not here: what people are sent or shown once, to come in with (`sign_in_tables`).
+Not here: what people are sent or shown once, to sign in with (`sign_in_tables`).
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ sessions = Table(
     "sessions",
     metadata,
     Column("id_hash", Text, primary_key=True),
-    # Whose it is: a key's that signed in, or a person's who came in without one.
+    # Whose it is: a key's that signed in, or a person's who signed in without one.
     Column("key_id", Uuid, ForeignKey("api_keys.id")),
     Column("person_id", Uuid, ForeignKey("people.id")),
     # What its pages show, where a person has chosen among its projects.

@@ -46,6 +46,7 @@ audit_entries = Table(
     CheckConstraint("number > 0", name="number"),
     Index("ix_audit_entries_at", "at", "id"),
     Index("ix_audit_entries_key", "key_id", "at", "id"),
+    Index("ix_audit_entries_person", "person_id", "at", "id"),
     Index("ix_audit_entries_project", "project_id", "at", "id"),
     Index("ix_audit_entries_unsealed", "id", postgresql_where=text("number IS NULL")),
 )

@@ -1,4 +1,4 @@
-"""Tables of what people come in with: invitations, confirmed logins, and counted attempts.
+"""Tables of what people sign in with: invitations, confirmed logins, and counted attempts.
 
 Secrets are stored as their SHA-256 alone. Not here: who they become (`access_tables`).
 """
@@ -57,7 +57,7 @@ logins = Table(
     CheckConstraint(one_of("limit_role", Role), name="role_known"),
 )
 
-# How often somebody has tried to come in since a window began, by address or by account.
+# How often somebody has tried to sign in since a window began, by address or by account.
 sign_in_attempts = Table(
     "sign_in_attempts",
     metadata,

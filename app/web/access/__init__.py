@@ -1,1 +1,1 @@
-"""Pages on which people come in, and look after their sessions and keys."""
+"""Pages on which people sign in, and look after their sessions and keys."""

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from app.domain.access.person_rules import NAME_MAX
 from app.domain.access.principal import Origin
+from app.domain.access.session_rules import AttemptKind
 from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
 from app.orchestration.access.manage_invitations import Accepted, accept
 from app.web.page_frame import PageRoute, check_form, parts_of, render
@@ -42,17 +43,19 @@ def take(
     visitor = parts.sessions.visitor(request)
     check_form(request, visitor, form_token)
     origin: Origin = request.state.origin
-    attempt = parts.guard.begin(origin)
-    person = None if visitor is None or visitor.owner is None else visitor.owner.person
+    attempt = parts.guard.begin(AttemptKind.INVITATION, origin)
+    owner = None if visitor is None else visitor.owner
+    person, key_id = (None, None) if owner is None else (owner.person, owner.key_id)
     session, row = parts.sessions.new_session(origin, browser_of(request))
     entropy = parts.runtime.entropy
     try:
         with parts.runtime.begin() as uow:
-            accepted = accept(uow, entropy, token.strip(), name, person, origin)
+            accepted = accept(uow, entropy, token.strip(), name, person, origin, key_id)
             if accepted.key is not None:
                 uow.people.add_session(row, accepted.newcomer)
                 uow.audit.add(row.entry(accepted.newcomer, entropy.new_id()))
     except NotFound as error:
+        request.state.refused = True
         return _form(request, visitor, error.message, name, token, 404)
     except (InvalidValue, CommandRefused) as error:
         attempt.succeeded()

@@ -92,8 +92,10 @@ def test_a_maintainer_reads_the_project_and_those_who_see_all_read_all(kept: Kep
         assert kept.names(role, project="admin") == own
     for role in (Role.VIEWER, Role.SUBMITTER):
         assert kept.answer(role).status_code == 403
-    assert kept.answer(Role.MAINTAINER, project="elsewhere").status_code == 403
-    assert kept.answer(Role.MAINTAINER, project="not-there").status_code == 403
+    there, absent = (kept.answer(Role.MAINTAINER, project=one) for one in ("elsewhere", "absent"))
+    assert there.status_code == absent.status_code == 404
+    assert there.text.replace("elsewhere", "absent") == absent.text
+    assert kept.answer(Role.SUBMITTER, project="elsewhere").status_code == 403
     assert kept.answer(Role.ADMIN, project="not-there").status_code == 404
     inside = {**bearer(kept.keys[Role.AUDITOR]), "Lowtide-Project": "elsewhere"}
     [row] = kept.api.client.get("/api/v1/audit", headers=inside).json()["items"]

@@ -112,7 +112,7 @@ def test_a_name_that_cannot_be_seen_or_told_apart_is_refused(api: PeopleApi, nam
     assert accept_with(browser, token, f"good {uuid4().hex[:6]}").status_code == 200
 
 
-def test_a_name_is_had_once_whatever_its_case_and_width(api: PeopleApi):
+def test_a_name_is_unique_whatever_its_case_and_width(api: PeopleApi):
     invited(api, "Ada Lovelace")
     make_key(api.engine, api.project_id, "robot")
     token = invitation(api)
@@ -197,7 +197,7 @@ def test_the_audit_has_who_came_in_and_who_let_them(api: PeopleApi):
     assert api.count(tables.audit_entries) == before
 
 
-def test_of_two_who_accept_at_once_one_comes_in(api: PeopleApi):
+def test_of_two_who_accept_at_once_one_joins(api: PeopleApi):
     token, runtime = invitation(api), api.parts.runtime
     in_hand, goes_on = threading.Event(), threading.Event()
 
@@ -274,7 +274,7 @@ def test_a_person_chooses_among_its_projects_and_others_are_not_there(api: Peopl
     assert post(api, "/jobs", {**SPEC, "name": "there"}, **inside).status_code == 201
     assert_refused(post(api, "/jobs", {**SPEC, "name": "here"}, **noa.headers), 403)
     spec = {**SPEC, "name": "by-spec", "project": "second-home"}
-    assert_refused(post(api, "/jobs", spec, **noa.headers), 403, "viewer")
+    assert post(api, "/jobs", spec, **noa.headers).json()["project"] == "second-home"
     closed, absent = (
         api.client.get("/api/v1/jobs", headers={**noa.headers, "Lowtide-Project": name})
         for name in ("closed", "absent")

@@ -1,4 +1,4 @@
-"""People who come in by the pages, as a browser does: an invitation, its form, a key and a session.
+"""People who sign in by the pages, as a browser does: an invitation, its form, a key and a session.
 
 Not here: the served api (`people_api`).
 """
@@ -44,7 +44,7 @@ class Browser:
 
 @dataclass
 class Invited:
-    """A person who came in: its browser, and its key ("" where none was shown)."""
+    """A person who has joined: its browser, and its key ("" where none was shown)."""
 
     name: str
     browser: Browser

@@ -15,6 +15,7 @@ from app.api.serving.key_ring import KeyRing
 from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import Role
 from app.domain.units.errors import NotFound
+from app.storage.access.known_keys import NamedProject
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = Principal(UUID(int=1), "ada", UUID(int=2), "alpha", Role.SUBMITTER)
@@ -46,10 +47,8 @@ class Known:
             raise self.failure
         return {} if self.owner is None else dict.fromkeys(key_hashes, self.owner)
 
-    async def project(
-        self, name: str, person_id: UUID | None
-    ) -> tuple[UUID, bool, int, Role | None] | None:
-        return (UUID(int=3), True, 0, self.member_role) if name == "beta" else None
+    async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
+        return NamedProject(UUID(int=3), True, 0, self.member_role) if name == "beta" else None
 
 
 @pytest.mark.parametrize("passed", [timedelta(seconds=1), timedelta(hours=-1)])
@@ -152,6 +151,11 @@ def test_a_person_has_the_role_in_another_project_that_its_membership_says() -> 
         known.member_role = Role.MAINTAINER
         inside = await ring.caller(KEY, "beta")
         assert (inside.role, inside.project_name) == (Role.MAINTAINER, "beta")
+        assert known.owner is not None
+        known.owner = replace(known.owner, project_is_fallback=True)
+        ring.forget()
+        asked = [(await ring.caller(KEY, name)).project_is_fallback for name in (None, "alpha")]
+        assert asked == [True, False], "a request that names it means it"
 
     asyncio.run(ask())
 
