@@ -22,7 +22,7 @@ import psycopg
 from app.adapters.redis_ping import redis_problem
 from app.domain.deployment.check_result import CheckResult, clock_check, warning
 from app.domain.units.durations import format_duration
-from app.storage.session.revision import mark_of, newest_revision
+from app.storage.session.revision import mark_of, newest_revision, serves_this_release
 
 _SECONDS: Final = 10.0
 _ANSWER_BYTES_MAX: Final = 65_536
@@ -72,8 +72,9 @@ def probe_database(url: str) -> tuple[CheckResult, ...]:
     if mark is not None and not mark.is_ours:
         told = f"its schema {mark.revision} was made by another development version"
         return CheckResult("database", False, told, _BEGIN_ANEW), clock
-    if mark is not None and mark.revision == newest:
-        return CheckResult("database", True, f"answers; its schema is {newest}"), clock
+    if mark is not None and serves_this_release(mark.revision):
+        of = "" if mark.revision == newest else ", of a newer release"
+        return CheckResult("database", True, f"answers; its schema is {mark.revision}{of}"), clock
     revision = "empty" if mark is None else mark.revision
     told = f"its schema is {revision}, this release needs {newest}"
     return CheckResult("database", False, told, _MIGRATE), clock

@@ -20,7 +20,7 @@ from app.api.serving.auth import DeploymentReader
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
 from app.bootstrap import deployment_folders
-from app.storage.session.revision import newest_revision
+from app.storage.session.revision import newest_revision, serves_this_release
 
 router = APIRouter(tags=["health"])
 
@@ -61,7 +61,7 @@ async def healthz() -> Response:
     responses={200: {"model": Readiness}, 503: {"model": Readiness, "description": "Not ready"}},
 )
 def readyz(request: Request) -> Response:
-    """200 when the database answers and has this release's schema, else 503.
+    """200 when the database answers and has this release's schema or a newer one, else 503.
 
     Redis is reported, not required: without it controllers run at their periods. So is the room on
     the disks that this process sees: reads go on while one is full.
@@ -100,7 +100,7 @@ def _database_problem(parts: ApiParts) -> str | None:
         revision = parts.reports.schema_revision()
     except SQLAlchemyError:
         return "does not answer"
-    if revision != newest_revision():
+    if revision is None or not serves_this_release(revision):
         return f"its schema is {revision or 'empty'}, this release needs {newest_revision()}"
     return None
 

@@ -33,16 +33,23 @@ KEY_FILE = "admin.key"
 @dataclass(frozen=True)
 class PreparedDatabase:
     """Revisions before (None: it was empty) and after. Of a new one: the first key's file, and the
-    path, with its secret, of the page that makes the first admin.
+    path, with its secret, of the page that makes the first admin. is_newer: a newer release than
+    this one has migrated it.
     """
 
     before: str | None
     after: str
     key_path: Path | None
     first_admin_path: str | None = field(default=None, repr=False)
+    is_newer: bool = False
 
     def lines(self) -> list[str]:
         """What was done."""
+        if self.is_newer:
+            return [
+                f"The database is at revision {self.after}, which a newer release has made; "
+                "it was left as it is. Only the release just before that one runs on it."
+            ]
         if self.before == self.after:
             lines = [f"The database is at revision {self.after} already."]
         else:
@@ -121,6 +128,9 @@ def prepare_database(url: str, state_dir: Path) -> PreparedDatabase:
     if found.mark is not None and not found.mark.is_ours:
         raise CommandFailed(_of_another_version(found.mark.revision, state_dir))
     head = newest_revision()
+    if found.mark is not None and found.mark.revision > head:
+        revision = found.mark.revision
+        return PreparedDatabase(revision, revision, None, is_newer=True)
     if found.has_first_rows and found.mark is not None and found.mark.revision == head:
         return PreparedDatabase(head, head, None)
 

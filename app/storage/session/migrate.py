@@ -7,17 +7,22 @@ Works wherever the package is installed, without an alembic.ini. Not here: the m
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy.exc import OperationalError
 
 from app.storage.session.revision import scripts_folder
 
 _CONNECT_TIMEOUT_SECONDS = 5
+_TRIES = 8
+_PAUSE_SECONDS = 1.0
 # Alembic keeps the migration that is running in a global; the database's own lock does the same
 # for several processes.
 _one_at_a_time = threading.Lock()
@@ -26,10 +31,18 @@ _one_at_a_time = threading.Lock()
 def upgrade(url: str, revision: str = "head") -> None:
     """Migrate the database at `url` (`postgresql+psycopg://…`) forward to `revision`.
 
-    Waits while another migrator is at work. Raises sqlalchemy.exc.OperationalError when the
-    database cannot be reached or a table lock is not free within seconds.
+    Waits while another migrator is at work. Programs may use the database meanwhile: where one of
+    them holds a table, nothing is changed and all of it is tried again, a few times. Raises
+    sqlalchemy.exc.OperationalError when the database cannot be reached or stays busy.
     """
-    _run(url, lambda config: command.upgrade(config, revision))
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            _run(url, lambda config: command.upgrade(config, revision))
+            return
+        except OperationalError as error:
+            if not tries_left or not _met_a_program(error):
+                raise
+            time.sleep(_PAUSE_SECONDS)
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -49,6 +62,12 @@ def head() -> str:
     if found is None:
         raise RuntimeError("the package 'migrations' holds no migration; install lowtide again")
     return found
+
+
+def _met_a_program(error: OperationalError) -> bool:
+    """Whether a table was in use; another migrator was waited for long enough already."""
+    waited_for_turn = "pg_advisory_lock" in (error.statement or "")
+    return isinstance(error.orig, LockNotAvailable | DeadlockDetected) and not waited_for_turn
 
 
 def _config() -> Config:

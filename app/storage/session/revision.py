@@ -36,7 +36,7 @@ class SchemaMark:
     def is_ours(self) -> bool:
         """Whether this version's migrations up to that revision are the ones that made it.
 
-        True for a revision that this version does not know: then it is older, and that is said.
+        True for a revision that this version does not know: that of a newer one.
         """
         ours = fingerprint_of(self.revision)
         return ours is None or self.fingerprint == ours
@@ -65,6 +65,15 @@ def mark_of(connection: psycopg.Connection[tuple[object, ...]]) -> SchemaMark | 
 def newest_revision() -> str:
     """The newest revision this release brings. Raises RuntimeError when it brings none."""
     return max(_files())
+
+
+def serves_this_release(revision: str) -> bool:
+    """Whether a database of that revision has all that this release needs.
+
+    A newer one has: each release's migrations leave what the release before it uses, so that
+    programs of both run during an upgrade, and those of the former can be put back.
+    """
+    return revision >= newest_revision()
 
 
 @functools.cache

@@ -46,12 +46,16 @@ def test_a_ready_api_says_so(api: PeopleApi):
     assert 'lowtide_disk_free_bytes{folder="object store"} ' in metrics
 
 
-def test_another_schema_is_not_ready(api: PeopleApi):
-    execute(api.engine, "UPDATE alembic_version SET version_num = '0001'")
+def test_an_older_schema_is_not_ready_and_a_newer_one_is(api: PeopleApi):
+    """During an upgrade the former api serves until its successor is there."""
     try:
+        execute(api.engine, "UPDATE alembic_version SET version_num = '9999'")
+        newer = api.client.get("/readyz")
+        execute(api.engine, "UPDATE alembic_version SET version_num = '0001'")
         answer = api.client.get("/readyz")
     finally:
         execute(api.engine, "UPDATE alembic_version SET version_num = :head", head=migrate.head())
+    assert newer.status_code == 200, newer.text
     assert answer.status_code == 503
     assert "0001" in answer.json()["database"]
     assert httpx.get(f"{api.url}/healthz").status_code == 200

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -23,6 +24,8 @@ _UPGRADE = [
     "-c",
     "import sys; from app.storage.session import migrate; migrate.upgrade(sys.argv[1])",
 ]
+LOCK_SECONDS = 4.0
+"""`LOCK_TIMEOUT` of migrations/env.py, which runs inside Alembic alone."""
 # In our schema, and not brought by an extension.
 _OURS = (
     "n.nspname = 'public' "
@@ -178,6 +181,18 @@ def test_a_migration_gives_up_rather_than_wait_for_a_table(database_url: str):
         with pytest.raises(OperationalError, match="lock timeout"):
             migrate.downgrade(database_url, "base")
     assert migrate.current(database_url) == migrate.head()
+
+
+def test_an_upgrade_tries_again_after_a_program_that_used_a_table(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as program:
+        program.execute(text("SELECT count(*) FROM api_keys"))
+        # A little longer than a migration waits for a lock.
+        ends = threading.Timer(LOCK_SECONDS + 0.5, program.rollback)
+        ends.start()
+        migrate.upgrade(empty_database_url)
+        ends.join()
+    assert migrate.current(empty_database_url) == migrate.head()
 
 
 @pytest.mark.full

@@ -134,8 +134,12 @@ class ControlPlane:
         self.process.kill()
         self.process.wait(10)
 
-    def up_again(self) -> None:
-        """The very same `lowtide up` once more, port included; `await_ready` waits for it."""
+    def up_again(self, **settings: str) -> None:
+        """`lowtide up` once more on the same folder and port; `await_ready` waits for it.
+
+        settings: others than before, all of them; none: the very same.
+        """
+        self._settings = settings or self._settings
         self._port = self._port or int(self.url.rpartition(":")[2])
         self.close()
         self._client = None

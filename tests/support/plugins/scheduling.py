@@ -19,6 +19,7 @@ ALONE = frozenset(
     for name in (
         "clouds",
         "demo",
+        "former_release",
         "full_disks",
         "launch_check_on_clouds",
         "silence",
