@@ -26,7 +26,7 @@ def _quoted_commands() -> Iterator[tuple[str, list[str]]]:
     """(where, words after `lowtide`) of every command in backquotes or at the start of a line."""
     for page in [ROOT / "README.md", *DOCS.rglob("*.md")]:
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-            found = re.findall(r"`lowtide ([^`]*)`", line)
+            found = re.findall(r"`(?:docker compose exec (?:-T )?\w+ )?lowtide ([^`]*)`", line)
             found += re.findall(r"^\s*(?:\.venv/bin/)?lowtide ((?:[a-z-]).*)", line)
             for command in found:
                 # An apostrophe of a comment ends no quotation.
