@@ -43,7 +43,9 @@ class NewRules(BaseModel):
 
 
 class ProjectsFile(BaseModel):
-    """Projects by name, each with `rules` and `archived`; what is left out stays as it is."""
+    """Projects by name, each with `rules`, `members` and `archived`; what is left out stays as it
+    is. `members`: roles by name; people who are not among them are removed.
+    """
 
     model_config = ConfigDict(extra="allow")
     projects: Any = None
@@ -81,8 +83,8 @@ async def apply(
 ) -> Response:
     """Make the projects that are missing, and change those that differ: all of it, or nothing.
 
-    Never archives or removes what the body does not name. To make or archive a project needs an
-    admin's key.
+    Never archives a project that the body does not name. To make or archive a project needs an
+    admin's key, and so does adding a person that is not a member yet.
     """
     parts = parts_of(request)
     document = body.model_dump(exclude_unset=True)

@@ -26,6 +26,7 @@ class AuditAction(StrEnum):
     INVITATION_CREATE = "invitation.create"
     INVITATION_REVOKE = "invitation.revoke"
     INVITATION_ACCEPT = "invitation.accept"
+    MEMBER_ADD = "member.add"
     MEMBER_ROLE = "member.role"
     MEMBER_REMOVE = "member.remove"
     PERSON_DISABLE = "person.disable"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from app.domain.access.key_rules import require_name
+from app.domain.access.roles import Role
 from app.domain.projects.project_rules import PROJECTS_MAX, ProjectRules
 from app.domain.projects.read_rules import parse_rules
 from app.domain.projects.rules_document import RulesDocument
@@ -18,16 +19,23 @@ from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of, nearest
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError, SpecProblem
 
-_KEYS: Final = ("archived", "rules")
+_KEYS: Final = ("archived", "rules", "members")
+
+MEMBERS_MAX: Final = 1_000
+"""Members of one project that a file may name."""
 
 
 @dataclass(frozen=True)
 class ProjectEntry:
-    """What a file says of one project. None: nothing, so that it stays as it is."""
+    """What a file says of one project. None: nothing, so that it stays as it is.
+
+    members: the role of each, by a person's name or address, or a service key's name.
+    """
 
     name: str
     archived: bool | None
     rules: ProjectRules | None
+    members: Mapping[str, Role] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ def _entry(name: object, written: object, problems: list[SpecProblem]) -> Projec
         problems.append(SpecProblem(path, f"{path}: {error.message}"))
     inside = {} if written is None else written
     if not isinstance(inside, Mapping):
-        wrong = f"must be a mapping with {' and '.join(_KEYS)}, not {kind_of(inside)}"
+        wrong = f"must be a mapping with {', '.join(_KEYS)}, not {kind_of(inside)}"
         problems.append(SpecProblem(path, f"{path}: {wrong}"))
         inside = {}
     problems += _unknown(inside, f"{path}.", _KEYS)
@@ -84,7 +92,36 @@ def _entry(name: object, written: object, problems: list[SpecProblem]) -> Projec
             rules = parse_rules(inside["rules"])
         except SpecError as error:
             problems += [_below(f"{path}.rules", one) for one in error.problems]
-    return ProjectEntry(str(name), archived if isinstance(archived, bool) else None, rules)
+    members = None
+    if inside.get("members") is not None:
+        members = _members(inside["members"], f"{path}.members", problems)
+    is_archived = archived if isinstance(archived, bool) else None
+    return ProjectEntry(str(name), is_archived, rules, members)
+
+
+def _members(written: object, path: str, problems: list[SpecProblem]) -> dict[str, Role]:
+    if not isinstance(written, Mapping) or not 1 <= len(written) <= MEMBERS_MAX:
+        problems.append(
+            SpecProblem(
+                path,
+                f"{path}: must be a mapping of 1 to {MEMBERS_MAX:,} names to their roles, like "
+                "{una: maintainer}; the last member is removed by `lowtide member remove`",
+            )
+        )
+        return {}
+    roles: dict[str, Role] = {}
+    for name, role in written.items():
+        field = f"{path}.{str(name)[:80]}"
+        if not isinstance(name, str) or not name.strip():
+            problems.append(SpecProblem(field, f"{field}: write the name in quotes"))
+        elif not isinstance(role, str) or role not in Role:
+            word = f"{role!r:.40}"
+            problems.append(
+                SpecProblem(field, f"{field}: {word} is no role; use {', '.join(Role)}")
+            )
+        else:
+            roles[name] = Role(role)
+    return roles
 
 
 def _unknown(

@@ -15,6 +15,7 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
 from app.domain.projects.projects_file import FieldChange, ProjectEntry, rule_changes
 from app.domain.units.errors import NotFound
+from app.orchestration.access.apply_members import change_members, member_changes
 from app.orchestration.access.manage_projects import (
     OpenedProject,
     create_project,
@@ -84,6 +85,8 @@ def _applied(
             set_archived(uow, entropy, principal, entry.name, archived=entry.archived)
     if entry.rules is not None:
         changes += _rules_applied(uow, entropy, entry, opened, dry_run)
+    if entry.members is not None:
+        changes += _members_applied(uow, entropy, principal, entry, opened, dry_run)
     changed = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
     return AppliedProject(entry.name, ApplyOutcome.CREATED if created else changed, changes)
 
@@ -107,6 +110,23 @@ def _rules_applied(
         if not dry_run:
             change_rules(uow, entropy, opened.caller, entry.rules)
     return changes
+
+
+def _members_applied(
+    uow: UnitOfWork,
+    entropy: Entropy,
+    principal: Principal,
+    entry: ProjectEntry,
+    opened: OpenedProject | None,
+    dry_run: bool,
+) -> list[FieldChange]:
+    assert entry.members is not None
+    caller = principal if opened is None else opened.caller
+    project_id = None if opened is None else opened.row.id
+    changes = member_changes(uow, caller, entry.members, project_id)
+    if not dry_run:
+        change_members(uow, entropy, caller, changes)
+    return [change.field for change in changes]
 
 
 def _opened(uow: UnitOfWork, principal: Principal, name: str) -> OpenedProject | None:

@@ -7,17 +7,34 @@ member (`manage_invitations`), or what a role may do (`app.domain.access`).
 from __future__ import annotations
 
 from app.domain.access.key_rules import require_grantable
+from app.domain.access.may import DEPLOYMENT, require
 from app.domain.access.principal import Principal
-from app.domain.access.roles import Role
+from app.domain.access.roles import Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
-from app.domain.units.errors import NotFound
+from app.domain.units.errors import CommandRefused, NotFound
 from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.access.manage_keys import revoke_key, service_keys
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.people_repository import MemberKind, MemberRow, PersonRow
 from app.storage.unit_of_work import UnitOfWork
+
+
+def add_member(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, person: PersonRow, role: Role
+) -> None:
+    """Make a person that is in another project already a member of this one. For admins.
+
+    Raises Forbidden, and CommandRefused where it is a member by now.
+    """
+    require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    project_id, by = principal.project_id, str(principal.actor)
+    if not uow.people.add_member(person.id, project_id, role, uow.now, by):
+        raise CommandRefused(f"{person.name} has become a member meanwhile; apply it again.")
+    added = _manageable(uow, principal, str(person.id))
+    subject, after = _subject(principal, added), _facts(added)
+    record_action(uow, entropy, principal, AuditAction.MEMBER_ADD, subject, after=after)
 
 
 def set_member_role(

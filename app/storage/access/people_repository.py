@@ -106,6 +106,11 @@ class PeopleRepository:
         found = self._session.execute(_shown().where(condition).with_for_update(key_share=True))
         return next((PersonRow(**row) for row in found.mappings()), None)
 
+    def people_at(self, email: str, limit: int) -> list[PersonRow]:
+        """People with that address, which several may have given."""
+        statement = _shown().where(_PEOPLE.c.email == email).order_by(_PEOPLE.c.id).limit(limit)
+        return [PersonRow(**row) for row in self._session.execute(statement).mappings()]
+
     def people(self, limit: int, after: str | None = None) -> list[PersonRow]:
         """People by name. after: the name of the one before, as it is folded."""
         statement = _shown().order_by(_PEOPLE.c.name_folded).limit(limit)

@@ -11,9 +11,17 @@ import pytest
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
-from tests.support.api.people_api import SPEC, PeopleApi, bearer, browser_of, make_key, make_project
+from tests.support.api.people_api import (
+    SPEC,
+    PeopleApi,
+    bearer,
+    browser_of,
+    make_key,
+    make_person_key,
+    make_project,
+)
 from tests.support.api.refusals import assert_refused
-from tests.support.servers.table_rows import fetch_value, rows_of
+from tests.support.servers.table_rows import change_rows, fetch_value, rows_of
 
 RUN = {"run": "python train.py"}
 
@@ -241,9 +249,76 @@ def test_a_file_is_applied_whole_or_not_at_all(api: PeopleApi):
     assert_refused(applied(api, {"half": {"archived": True}}, maintainer), 403, "maintainer")
     read = api.client.get("/api/v1/projects/half/rules", headers=maintainer).json()
     assert (read["version"], read["rules"]) == (1, {"markets": ["spot"]})
-    unknown = applied(api, {"half": {"members": []}}, maintainer)
+    unknown = applied(api, {"half": {"people": []}}, maintainer)
     assert_refused(unknown, 422, "known: archived, rules")
     assert_refused(api.client.post("/api/v1/projects/apply", json={"project": {}}), 422, "projects")
+
+
+def roles(api: PeopleApi, headers: dict[str, str]) -> dict[str, str]:
+    """Who is what in the project of the headers."""
+    items = api.client.get("/api/v1/members", headers=headers).json()["items"]
+    return {one["name"]: one["role"] for one in items}
+
+
+def test_a_file_gives_roles_and_removes_people_whom_it_does_not_name(
+    api: PeopleApi, admin: dict[str, str]
+):
+    team, _ = project(api, "team")
+    for name, role in (("Olga", Role.VIEWER), ("Pete", Role.SUBMITTER), ("Quin", Role.VIEWER)):
+        make_person_key(api.engine, team, name, role)
+    make_person_key(api.engine, make_project(api.engine, "elsewhere"), "Rosa", Role.VIEWER)
+    people = tables.people
+    change_rows(api.engine, people, people.c.name == "Rosa", email="rosa@example.com")
+    wanted = {"OLGA": "maintainer", "rosa@example.com": "submitter", "Quin": "viewer"}
+    file = {"team": {"members": {**wanted, "ada": "submitter"}}}
+    planned = applied(api, file, admin, "?dry_run=true").json()
+    [item] = planned["items"]
+    assert [tuple(one.values()) for one in item["changes"]] == [
+        ("members.ada", "maintainer", "submitter"),
+        ("members.Olga", "viewer", "maintainer"),
+        ("members.Pete", "submitter", None),
+        ("members.Rosa", None, "submitter"),
+    ]
+    there = {**admin, "Lowtide-Project": "team"}
+    assert roles(api, there)["Pete"] == "submitter", "a dry run changes nothing"
+    assert applied(api, file, admin).json() == {**planned, "dry_run": False}
+    assert roles(api, there) == {
+        "ada": "submitter", "Olga": "maintainer", "Quin": "viewer", "Rosa": "submitter",
+    }  # fmt: skip
+    rows = api.client.get("/api/v1/audit?action=member&limit=4", headers=there).json()["items"]
+    assert {(one["action"], one["subject_name"]) for one in rows} == {
+        ("member.role", "ada"), ("member.role", "Olga"),
+        ("member.remove", "Pete"), ("member.add", "Rosa"),
+    }  # fmt: skip
+    again = {"team": {"members": {"Olga": "maintainer", "Rosa": "submitter", "Quin": "viewer"}}}
+    assert applied(api, again, admin).json()["items"][0]["outcome"] == "unchanged", "ada is a key"
+    made = {"team-b": {"members": {"Rosa": "maintainer"}}}
+    assert applied(api, made, admin, "?dry_run=true").json()["items"][0]["changes"] == [
+        {"field": "members.Rosa", "before": None, "after": "maintainer"}
+    ]
+    assert applied(api, made, admin).json()["items"][0]["outcome"] == "created"
+    assert roles(api, {**admin, "Lowtide-Project": "team-b"}) == {"Rosa": "maintainer"}
+
+
+def test_a_file_changes_no_member_that_its_applier_may_not(api: PeopleApi, admin: dict[str, str]):
+    team, maintainer = project(api, "bounded")
+    make_person_key(api.engine, team, "Sven", Role.VIEWER)
+    make_person_key(api.engine, make_project(api.engine, "far"), "Tess", Role.VIEWER)
+
+    def refused(status: int, words: str, headers: dict[str, str], **members: str) -> None:
+        for how in ("?dry_run=true", ""):
+            answer = applied(api, {"bounded": {"members": members}}, headers, how)
+            assert_refused(answer, status, words)
+
+    refused(403, "not admin", maintainer, Sven="admin")
+    # There or not, a maintainer is told the same of people outside of its project.
+    for name in ("Tess", "Nobody"):
+        refused(422, f"no member '{name}'", maintainer, Sven="viewer", **{name: "viewer"})
+    refused(422, "lowtide member invite", admin, Nobody="viewer")
+    refused(422, "mean 'Sven'", admin, Sven="viewer", SVEN="submitter")
+    make_person_key(api.engine, team, "Uma", Role.ADMIN)
+    refused(403, "not admin", maintainer, Sven="submitter")
+    assert roles(api, maintainer)["Sven"] == "viewer"
 
 
 def test_placement_of_a_running_job_keeps_to_the_rules_it_was_submitted_under(api: PeopleApi):
