@@ -22,6 +22,7 @@ from app.adapters.object_stores.store_places import (
     local_folder,
     seal_place,
 )
+from app.adapters.oidc.oidc_variables import OidcVariables
 from app.adapters.providers.aws.client.aws_variables import AwsVariables, aws_problem
 from app.adapters.providers.boot_variables import BootVariables
 from app.adapters.providers.gcp.client.gcp_variables import GcpVariables, gcp_problem
@@ -36,7 +37,7 @@ from trainer.protocol.storage_access import (
 
 PREFIX: Final = "LOWTIDE_"
 _PROVIDERS: Final = ("local", "aws", "gcp")
-_SECRET_FIELDS: Final = frozenset({"api_key", "database_url", "redis_url"})
+_SECRET_FIELDS: Final = frozenset({"api_key", "database_url", "redis_url", "oidc_client_secrets"})
 _CLOUD_KEYS: Final = frozenset(
     {
         "AWS_ACCESS_KEY_ID",
@@ -76,7 +77,7 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
 
 
 class Settings(
-    AwsVariables, GcpVariables, BootVariables, LocalVariables, ConnectionVariables, BaseSettings
+    AwsVariables, GcpVariables, BootVariables, LocalVariables, ConnectionVariables, OidcVariables
 ):
     """Every setting of the control plane and the command line. Durations are seconds."""
 

@@ -109,6 +109,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 PageSpecForms(parts),
                 parts.project_reports,
                 parts.audit,
+                parts.identity_providers,
             )
             for sentence in unknown_variables():
                 log.warning(sentence)

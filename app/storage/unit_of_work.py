@@ -16,6 +16,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 
 from app.ports.wakeups import Wakeups
+from app.storage.access.identity_repository import IdentityRepository
 from app.storage.access.invitation_repository import InvitationRepository
 from app.storage.access.key_repository import KeyRepository
 from app.storage.access.people_repository import PeopleRepository
@@ -66,6 +67,7 @@ class UnitOfWork:
         self.rules = RulesRepository(session)
         self.audit = AuditRepository(session)
         self.people = PeopleRepository(session)
+        self.identities = IdentityRepository(session)
         self.invitations = InvitationRepository(session)
         self.traffic = TrafficRepository(session)
         self.pool_pasts = PoolPastRepository(session)

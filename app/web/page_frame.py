@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from email.message import Message
 from functools import cache
@@ -48,6 +48,7 @@ from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
 from app.domain.wording.rule_words import SOURCE_WORDS
 from app.orchestration.frame.runtime import Runtime
+from app.ports.identity_provider import IdentityProvider
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
 from app.storage.access.web_sessions import WebSessions
 from app.storage.audit.audit_reports import AuditReports
@@ -126,6 +127,7 @@ class PageParts:
     spec_forms: SpecForms
     projects: ProjectReports
     audit: AuditReports
+    identity_providers: Mapping[str, IdentityProvider]
 
     @classmethod
     def of(
@@ -140,6 +142,7 @@ class PageParts:
         spec_forms: SpecForms,
         projects: ProjectReports,
         audit: AuditReports,
+        identity_providers: Mapping[str, IdentityProvider],
     ) -> PageParts:
         """The parts on what the api has opened. disk_problem: which disk is full, as a sentence."""
         sessions = Sessions(reports, kept_sessions, runtime.clock, runtime.entropy)
@@ -155,6 +158,7 @@ class PageParts:
             spec_forms,
             projects,
             audit,
+            identity_providers,
         )
 
 

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 
 from app.orchestration.queue.copy_job import copied_spec
 from app.web import audit_page, project_pages, sign_in
-from app.web.access import accept_invitation, account, login_page
+from app.web.access import accept_invitation, account, issuer_sign_in, login_page
 from app.web.estimate_accuracy import estimate_accuracy
 from app.web.job import downloads, job_copies, job_forms
 from app.web.job.job_copies import spec_yaml
@@ -54,7 +54,13 @@ def mount_pages(app: FastAPI) -> None:
     the app's own error responses are in place.
     """
     forms = (job_selection.router, job_forms.router, job_copies.router)
-    access = (sign_in.router, accept_invitation.router, account.router, login_page.router)
+    access = (
+        sign_in.router,
+        issuer_sign_in.router,
+        accept_invitation.router,
+        account.router,
+        login_page.router,
+    )
     others = (downloads.router, project_pages.router, audit_page.router)
     for one in (router, *access, *forms, *others):
         app.include_router(one)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
@@ -88,10 +89,12 @@ class Sessions:
         owner = self._kept.begin(row, digest(written), origin, self._entropy.new_id())
         return None if owner is None else Visitor(self._entropy.new_token(), owner, session)
 
-    def new_session(self, origin: Origin, browser: str | None) -> tuple[str, NewSession]:
+    def new_session(
+        self, origin: Origin, browser: str | None, life: timedelta = SESSION_LIFE
+    ) -> tuple[str, NewSession]:
         """The id of a new session, for its cookie alone, and its row; nothing is stored."""
         session, now = self._entropy.new_token(), self._clock.now()
-        row = NewSession(digest(session), now, now + SESSION_LIFE, browser, origin.address)
+        row = NewSession(digest(session), now, now + life, browser, origin.address)
         return session, row
 
     def entered(self, session: str) -> Visitor:
@@ -126,7 +129,15 @@ class Sessions:
 
     def form_token(self, visitor: Visitor) -> str:
         """The token that this visitor's forms carry."""
-        return derive(self._key(), "form", visitor.nonce)
+        return self.derived("form", visitor.nonce)
+
+    def derived(self, purpose: str, *parts: str) -> str:
+        """A secret of the pages that follows from the parts, hex, 256 bits."""
+        return derive(self._key(), purpose, *parts)
+
+    def signer(self, purpose: str) -> URLSafeTimedSerializer:
+        """What signs a cookie of the pages, and knows how old it is."""
+        return URLSafeTimedSerializer(self._key(), salt=f"lowtide.{purpose}")
 
     def is_form_token(self, visitor: Visitor | None, token: str) -> bool:
         """Whether a form came from a page that this visitor was shown."""
@@ -144,7 +155,7 @@ class Sessions:
             return None
 
     def _serializer(self) -> URLSafeTimedSerializer:
-        return URLSafeTimedSerializer(self._key(), salt="lowtide.session")
+        return self.signer("session")
 
     def _key(self) -> str:
         if self._secret is None:

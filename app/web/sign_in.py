@@ -1,6 +1,7 @@
 """Signing in with an API key, and out.
 
-The key is sent once, by a form, and never appears in an address. Not here: the cookie (`session`).
+The key is sent once, by a form, and never appears in an address. Not here: the cookie (`session`),
+or signing in elsewhere (`access.issuer_sign_in`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,11 @@ def _form(
 ) -> Response:
     parts = parts_of(request)
     shown_to = visitor or Visitor(parts.runtime.entropy.new_token())
-    response = render(request, "sign_in.html", shown_to, status, next_path=next_path, error=error)
+    issuers = [provider.rules for provider in parts.identity_providers.values()]
+    response = render(
+        request, "sign_in.html", shown_to, status, next_path=next_path, error=error,
+        issuers=issuers,
+    )  # fmt: skip
     if visitor is None:
         parts.sessions.keep(request, response, shown_to)
     return response

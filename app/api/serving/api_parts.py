@@ -6,7 +6,7 @@ Lives here: the bundle, its opening and closing. Not here: the making of the run
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,8 @@ from fastapi import Request
 
 from app.adapters.input_checks.archive_checker import ArchiveChecker
 from app.adapters.input_checks.spec_reader import SpecReader
+from app.adapters.oidc.issuers_file import IssuersFileError
+from app.adapters.oidc.oidc_issuer import OidcIssuer, open_issuers
 from app.adapters.providers.local.machines.job_accounts import settle_accounts
 from app.api.serving.key_ring import KeyRing
 from app.api.serving.offers_page import OffersPage
@@ -25,6 +27,7 @@ from app.api.serving.rules_in_force import RulesInForce
 from app.api.serving.turns import Turns
 from app.bootstrap import (
     build_runtime,
+    control_url,
     database_disk,
     database_url,
     local_cloud_folder,
@@ -35,8 +38,10 @@ from app.bootstrap import (
 from app.domain.deployment.setting_lists import Network
 from app.orchestration.estimates.evaluate_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
+from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.settings import Settings
+from app.ports.identity_provider import IdentityProvider
+from app.settings import Settings, SettingsError
 from app.storage.access.sign_in_attempts import SignInAttempts
 from app.storage.access.web_sessions import WebSessions
 from app.storage.audit.audit_reports import AuditReports
@@ -103,6 +108,7 @@ class ApiParts:
     local_warning: str
     audit: AuditReports
     refusals: RefusalCounts
+    identity_providers: Mapping[str, IdentityProvider]
 
     @property
     def entropy(self) -> Entropy:
@@ -125,6 +131,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
     try:
         await pool.open()
         runtime = build_runtime(settings, role="api", engine=engine, wakeups=wakeups)
+        issuers = _issuers(settings, runtime.clock)
         hot = HotStatements(pool, database_disk(settings).is_full)
         reports = JobReports(engine)
         refusals = RefusalCounts(runtime)
@@ -159,14 +166,24 @@ async def open_parts(settings: Settings) -> AsyncIterator[ApiParts]:
                 local_warning=await to_thread.run_sync(_local_warning, settings),
                 audit=AuditReports(engine),
                 refusals=refusals,
+                identity_providers=issuers,
             )
         finally:
             await refusals.stop()
+            for issuer in issuers.values():
+                issuer.close()
     finally:
         await to_thread.run_sync(specs.close)
         await pool.close(timeout=5)
         await to_thread.run_sync(wakeups.close)
         engine.dispose()
+
+
+def _issuers(settings: Settings, clock: Clock) -> dict[str, OidcIssuer]:
+    try:
+        return open_issuers(settings, control_url(settings), clock)
+    except IssuersFileError as error:
+        raise SettingsError(f"LOWTIDE_OIDC_FILE: {error}") from None
 
 
 def _local_warning(settings: Settings) -> str:

@@ -21,6 +21,8 @@ from app.ports.entropy import Entropy
 REQUEST_ID_HEADER = b"x-request-id"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _AGENTS = "/agent/"
+_ISSUERS = "/sign-in/oidc/"
+"""Who comes back from an issuer of OpenID Connect begins a session with a GET."""
 _REFUSED = frozenset({401, 403, 429})
 _UNKNOWN = "unknown"
 
@@ -39,7 +41,7 @@ class RequestOrigins:
         parts = scope["app"].state.parts
         state = scope.setdefault("state", {})
         origin: Origin | None = None
-        if scope["method"] not in _READS:
+        if scope["method"] not in _READS or scope["path"].startswith(_ISSUERS):
             origin = state["origin"] = origin_of(scope, parts.trusted_proxies, parts.entropy)
 
         async def answered(message: Message) -> None:

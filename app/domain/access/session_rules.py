@@ -15,6 +15,8 @@ from app.domain.deployment.credentials import digest
 
 SESSION_LIFE: Final = timedelta(days=7)
 """However it is used."""
+ISSUER_SESSION_LIFE: Final = timedelta(hours=12)
+"""Of a session that an issuer's word has begun: groups are read again with the next one."""
 SESSION_IDLE: Final = timedelta(days=1)
 """Without a request, a session ends before its life does."""
 SEEN_RECORDED_EVERY: Final = timedelta(minutes=5)

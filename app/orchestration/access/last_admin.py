@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from uuid import UUID
 
+from app.domain.access.roles import Role
 from app.domain.units.errors import CommandRefused
 from app.storage.unit_of_work import UnitOfWork
 
@@ -28,3 +30,15 @@ def an_admin_stays(uow: UnitOfWork) -> Iterator[None]:
             "This would leave no admin with a key without an end, and so nobody who could make "
             "another one. Make a second key with the role admin first."
         )
+
+
+def is_last_admin(uow: UnitOfWork, person_id: UUID, project_id: UUID, issuer: str) -> bool:
+    """Whether no admin's key without an end would be left without this membership, an admin's that
+    follows the groups of the issuer. Holds until this commits, in every process.
+    """
+    uow.keys.lock_admins()
+    # Asked of the rows themselves, as `an_admin_stays` asks.
+    uow.people.set_role(person_id, project_id, Role.VIEWER, issuer)
+    others = uow.keys.good_admins(uow.now)
+    uow.people.set_role(person_id, project_id, Role.ADMIN, issuer)
+    return not others

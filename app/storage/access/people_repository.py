@@ -174,24 +174,50 @@ class PeopleRepository:
         row = self._session.execute(statement).one_or_none()
         return None if row is None else principal_of(row)
 
+    def end_sessions(self, person_id: UUID, now: datetime) -> None:
+        """End the sessions that belong to the person and to no key."""
+        sessions = tables.sessions
+        self._session.execute(
+            update(sessions)
+            .where(sessions.c.person_id == person_id, sessions.c.ended_at.is_(None))
+            .values(ended_at=now)
+        )
+
     def add_member(
-        self, person_id: UUID, project_id: UUID, role: Role, at: datetime, by: str
+        self,
+        person_id: UUID,
+        project_id: UUID,
+        role: Role,
+        at: datetime,
+        by: str,
+        issuer: str | None = None,
     ) -> bool:
-        """Store a membership; False where there is one."""
+        """Store a membership; False where there is one. issuer: whose groups it follows."""
         statement = (
             insert_new(_MEMBERS)
             .values(
-                person_id=person_id, project_id=project_id, role=role, created_at=at, created_by=by
+                person_id=person_id,
+                project_id=project_id,
+                role=role,
+                created_at=at,
+                created_by=by,
+                issuer=issuer,
             )
             .on_conflict_do_nothing()
             .returning(_MEMBERS.c.person_id)
         )
         return self._session.execute(statement).one_or_none() is not None
 
-    def set_role(self, person_id: UUID, project_id: UUID, role: Role) -> None:
-        """Another role for a member that is a person."""
+    def set_role(
+        self, person_id: UUID, project_id: UUID, role: Role, issuer: str | None = None
+    ) -> None:
+        """Another role for a member that is a person. issuer: whose groups it follows from now on;
+        None: it was given by hand.
+        """
         self._session.execute(
-            update(_MEMBERS).where(_is_member(person_id, project_id)).values(role=role)
+            update(_MEMBERS)
+            .where(_is_member(person_id, project_id))
+            .values(role=role, issuer=issuer)
         )
 
     def remove_member(self, person_id: UUID, project_id: UUID) -> None:

@@ -69,10 +69,12 @@ class NewSession:
         """The statement that stores it. owner: `key_id`, or `person_id` with its `project_id`."""
         return insert(_SESSIONS).values(**vars(self), last_seen_at=self.created_at, **owner)
 
-    def entry(self, owner: Principal, audit_id: UUID) -> AuditEntry:
+    def entry(
+        self, owner: Principal, audit_id: UUID, action: AuditAction = AuditAction.SESSION_BEGIN
+    ) -> AuditEntry:
         """The row that says who signed in, from where."""
         after = _facts(self.created_at, self.expires_at, None)
-        action, subject = AuditAction.SESSION_BEGIN, _subject(owner, self.id_hash)
+        subject = _subject(owner, self.id_hash)
         return entry_of(audit_id, self.created_at, owner, action, subject, after=after)
 
 

@@ -93,6 +93,7 @@ people = Table(
     instant("created_at", nullable=False),
     # Opens nothing any more, whatever its memberships and keys are.
     instant("disabled_at"),
+    Index("ix_people_email", text("lower(email)")),
 )
 
 memberships = Table(
@@ -103,6 +104,8 @@ memberships = Table(
     Column("role", Word(Role), nullable=False),
     instant("created_at", nullable=False),
     Column("created_by", Text),
+    # Whose groups it follows with each sign-in there; NULL: made by hand, and left alone by groups.
+    Column("issuer", Text),
     Index("ix_memberships_project_id", "project_id"),
     CheckConstraint(one_of("role", Role), name="role_known"),
 )

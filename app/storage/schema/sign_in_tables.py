@@ -1,4 +1,5 @@
-"""Tables of what people sign in with: invitations, confirmed logins, and counted attempts.
+"""Tables of what people sign in with: invitations, accounts at issuers, confirmed logins, and
+counted attempts.
 
 Secrets are stored as their SHA-256 alone. Not here: who they become (`access_tables`).
 """
@@ -33,6 +34,28 @@ invitations = Table(
     Index("ix_invitations_project_id", "project_id"),
     Index("ix_invitations_expires_at", "expires_at"),
     CheckConstraint(one_of("role", Role), name="role_known"),
+)
+
+# Accounts of people at issuers of OpenID Connect.
+identities = Table(
+    "identities",
+    metadata,
+    Column("issuer", Text, primary_key=True),
+    # The issuer's own id of the account, which it never gives to another.
+    Column("subject", Text, primary_key=True),
+    Column("person_id", Uuid, ForeignKey("people.id"), nullable=False),
+    instant("created_at", nullable=False),
+    instant("signed_in_at", nullable=False),
+    Index("ix_identities_person_id", "person_id"),
+)
+
+# Sign-ins at issuers whose answer has come: a second one is a copy.
+answered_sign_ins = Table(
+    "answered_sign_ins",
+    metadata,
+    Column("state_hash", Text, primary_key=True),
+    instant("expires_at", nullable=False),
+    Index("ix_answered_sign_ins_expires_at", "expires_at"),
 )
 
 # What a signed-in person has confirmed for a `lowtide login` that waits for its code.

@@ -37,11 +37,18 @@ from app.storage.schema.operations_tables import (
     sweeps,
 )
 from app.storage.schema.schema import instant, metadata, one_of
-from app.storage.schema.sign_in_tables import invitations, logins, sign_in_attempts
+from app.storage.schema.sign_in_tables import (
+    answered_sign_ins,
+    identities,
+    invitations,
+    logins,
+    sign_in_attempts,
+)
 
 __all__ = [
     "MOVABLE_JOB",
     "PROMISED_JOB",
+    "answered_sign_ins",
     "api_keys",
     "attempt_members",
     "attempts",
@@ -55,6 +62,7 @@ __all__ = [
     "deployment",
     "deployment_events",
     "events",
+    "identities",
     "instances",
     "instant",
     "invitations",

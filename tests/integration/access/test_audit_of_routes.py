@@ -87,7 +87,9 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
 SHOWN_ONLY: Final = {("POST", "/account/project")}
 """What changes nothing but which project one's own pages show."""
 WITHOUT_KEY: Final = {("POST", "/invitation"), ("POST", "/api/v1/login")}
-"""Who signs in by them has no key yet; their rows are looked at in `test_people`."""
+"""Who signs in by them has no key yet; their rows are looked at in `test_people`. The answer of an
+issuer is the one GET that changes something; its rows are looked at in `test_issuer_sign_in`.
+"""
 OF_PEOPLE: Final = ("/api/v1/me/", "/account/", "/login")
 CHANGING: Final = sorted(route for route, action in AUDITED.items() if action is not None)
 _READS: Final = {"GET", "HEAD"}

@@ -269,6 +269,24 @@ def test_a_downgrade_leaves_no_key_or_session_of_a_person(empty_database_url: st
         assert list(sessions.scalars()) == ["of-a-key"]
 
 
+def test_memberships_of_before_are_by_hand_and_stay_after_a_downgrade(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text(_KEYS_OF_0009))
+    migrate.upgrade(empty_database_url, "0013")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        for statement in _PEOPLE_OF_0013[:2]:
+            connection.execute(text(statement))
+    migrate.upgrade(empty_database_url, "0014")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        assert connection.execute(text("SELECT issuer FROM memberships")).scalars().all() == [None]
+        connection.execute(text("UPDATE memberships SET issuer = 'https://login.example.com'"))
+        connection.execute(text(_ACCOUNT_OF_0014))
+    migrate.downgrade(empty_database_url, "0013")
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        assert connection.execute(text("SELECT role FROM memberships")).scalars().all() == ["admin"]
+
+
 _LEA, _DEFAULT = "'00000000-0000-0000-0000-000000000007'", "'00000000-0000-0000-0000-000000000002'"
 _PEOPLE_OF_0013 = (
     f"INSERT INTO people (id, name, name_folded, created_at) VALUES ({_LEA}, 'Lea', 'lea', "
@@ -281,6 +299,10 @@ _PEOPLE_OF_0013 = (
     "INSERT INTO sessions (id_hash, key_id, person_id, created_at, expires_at) VALUES "
     f"('of-a-person', NULL, {_LEA}, '2026-03-01Z', '2026-03-08Z'), "
     "('of-a-key', '00000000-0000-0000-0000-000000000005', NULL, '2026-03-01Z', '2026-03-08Z')",
+)
+_ACCOUNT_OF_0014 = (
+    "INSERT INTO identities VALUES ('https://login.example.com', '1', "
+    f"{_LEA}, '2026-03-01Z', '2026-03-01Z')"
 )
 _KEYS_OF_0009 = """
 INSERT INTO projects (id, name, created_at)

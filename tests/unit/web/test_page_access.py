@@ -15,6 +15,8 @@ FOR_STRANGERS = {
     "GET /sign-in",
     "POST /sign-in",
     "POST /sign-out",
+    "GET /sign-in/oidc/{issuer}",
+    "GET /sign-in/oidc/{issuer}/callback",
     "GET /invitation",
     "POST /invitation",
 }

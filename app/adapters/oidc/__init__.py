@@ -1,0 +1,1 @@
+"""Issuers of OpenID Connect: their file, what they publish, and their tokens."""
