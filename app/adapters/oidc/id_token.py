@@ -85,7 +85,7 @@ def verified_claims(
         raise _refused(about) from error
     except (JoseError, ValueError, TypeError) as error:
         raise _refused(f"a claim has another form ({type(error).__name__})") from error
-    return claims
+    return dict(claims)
 
 
 def identity_of(claims: Mapping[str, Any], groups_claim: str) -> VerifiedIdentity:

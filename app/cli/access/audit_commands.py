@@ -21,7 +21,9 @@ DIFFERS: Final = 1
 _PARTS_MAX: Final = 1_000_000
 _DIFFERENCES_MAX: Final = 100
 
-_Who = Annotated[str | None, typer.Option("--who", metavar="KEY", help="Only what this key did.")]
+_Who = Annotated[
+    str | None, typer.Option("--who", metavar="NAME", help="Only what this person or key did.")
+]
 _Action = Annotated[
     str | None,
     typer.Option("--action", metavar="ACTION", help="As job.cancel, or job; with commas."),

@@ -55,6 +55,7 @@ class AttemptKind(StrEnum):
     SIGN_IN = "address"
     INVITATION = "invitation"
     LOGIN = "login"
+    ISSUER = "issuer"
 
 
 def address_subject(kind: AttemptKind, address: str) -> str:

@@ -19,6 +19,7 @@ from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of, nearest
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError, SpecProblem
 
+_ROLES: Final = tuple(role.value for role in Role)
 _KEYS: Final = ("archived", "rules", "members")
 
 MEMBERS_MAX: Final = 1_000
@@ -114,7 +115,7 @@ def _members(written: object, path: str, problems: list[SpecProblem]) -> dict[st
         field = f"{path}.{str(name)[:80]}"
         if not isinstance(name, str) or not name.strip():
             problems.append(SpecProblem(field, f"{field}: write the name in quotes"))
-        elif not isinstance(role, str) or role not in Role:
+        elif not isinstance(role, str) or role not in _ROLES:
             word = f"{role!r:.40}"
             problems.append(
                 SpecProblem(field, f"{field}: {word} is no role; use {', '.join(Role)}")

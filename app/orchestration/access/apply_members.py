@@ -71,9 +71,9 @@ def member_changes(
     if differing and project_id is not None:
         require(principal, Action.MANAGE_MEMBERS, Resource(project_id))
     for change in differing:
-        for role in (change.before, change.after):
-            if role is not None:
-                require_grantable(principal.role, role)
+        for changed in (change.before, change.after):
+            if changed is not None:
+                require_grantable(principal.role, changed)
     return sorted(differing, key=lambda change: folded(change.who.name))
 
 

@@ -122,7 +122,7 @@ def _members_applied(
 ) -> list[FieldChange]:
     assert entry.members is not None
     caller = principal if opened is None else opened.caller
-    project_id = None if opened is None else opened.row.id
+    project_id = None if opened is None else opened.id
     changes = member_changes(uow, caller, entry.members, project_id)
     if not dry_run:
         change_members(uow, entropy, caller, changes)

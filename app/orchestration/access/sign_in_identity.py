@@ -151,7 +151,7 @@ def _settle_account(
     if visitor is not None and visitor.id == acting.person.id:
         return 0
     owner = own_keys(acting)
-    good = [row for row in uow.keys.keys(owner, _KEYS_MAX) if row.revoked_at is None]
+    good = [row for row in uow.keys.keys(owner, uow.now, _KEYS_MAX) if row.revoked_at is None]
     for row in good:
         revoke_key(uow, entropy, acting, owner, row.name)
     uow.people.end_sessions(acting.person.id, uow.now)

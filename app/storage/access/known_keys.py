@@ -85,7 +85,7 @@ def principals(
         .where(memberships.c.person_id == person_id, _opens_all(memberships.c.role))
         .lateral("wide")
     )
-    reaches = and_(wide.c.role.is_not(None), or_(_KEYS.c.role.is_(None), _opens_all(_KEYS.c.role)))
+    reaches = and_(wide.c.role.is_not(None), or_(ROLE.is_(None), _opens_all(ROLE)))
     at_home = member.c.project_id == home
     return (
         select(

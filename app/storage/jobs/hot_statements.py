@@ -123,7 +123,9 @@ class HotStatements:
         """
         times = {"now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
         asked = {**times, "key_hashes": list(key_hashes)}
-        hashes, owners, used = set(key_hashes), {}, []
+        hashes = set(key_hashes)
+        owners: dict[str, Principal] = {}
+        used: list[UUID | None] = []
         for row in await self._read(KEYS_OF_DIGESTS, asked):
             principal = principal_of(row)
             use_is_old, *digests = row[-3:]

@@ -15,6 +15,7 @@ from sqlalchemy import (
     Table,
     Text,
     Uuid,
+    text,
 )
 from sqlalchemy import UniqueConstraint as Unique
 from sqlalchemy.dialects.postgresql import JSONB

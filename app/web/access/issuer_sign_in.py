@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 
 from app.domain.access.identity_rules import SIGN_IN_LIFE, VerifiedIdentity
 from app.domain.access.principal import Origin
-from app.domain.access.session_rules import ISSUER_SESSION_LIFE
+from app.domain.access.session_rules import ISSUER_SESSION_LIFE, AttemptKind
 from app.domain.audit.audit_action import AuditAction
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, NotFound
@@ -74,7 +74,7 @@ def finish(
     """Back from there. It changes something though it is a GET, as issuers know nothing else."""
     parts = parts_of(request)
     provider = _provider(parts, issuer)
-    attempt = parts.guard.begin(request.state.origin)
+    attempt = parts.guard.begin(AttemptKind.ISSUER, request.state.origin)
     try:
         waiting = _answered(request, parts, issuer, state)
         identity = _identity(parts, provider, waiting, code, error, iss)

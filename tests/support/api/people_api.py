@@ -144,6 +144,11 @@ def make_person_key(engine: Engine, project_id: UUID, name: str, role: Role) -> 
         engine, tables.memberships, person_id=person_id, project_id=project_id, role=role,
         created_at=now,
     )  # fmt: skip
+    return key_of_person(engine, project_id, person_id)
+
+
+def key_of_person(engine: Engine, project_id: UUID, person_id: UUID) -> str:
+    """A personal key without a limit."""
     key = make_key(engine, project_id, f"{person_id}/laptop", Role.VIEWER)
     keys = tables.api_keys
     change_rows(
