@@ -30,8 +30,9 @@ demo: $(RUNTIME_READY) ## train a model through an interruption, on this machine
 	@$(BIN)/lowtide demo
 
 # Six workers on two cores, as tests of real processes wait half of their time. Types are checked
-# beside them, as that takes a minute of one core where nothing is cached; and tests are compiled
-# and collected once, as six workers would all do it (tests/support/plugins/late_modules.py).
+# beside them, as that takes a minute and a half of one core where nothing is cached; and tests are
+# compiled and collected once, as six workers would all do it
+# (tests/support/plugins/late_modules.py).
 test: $(DEV_READY) browser ## run every check and every test but the long ones
 	@$(TYPES) >.make/types.line 2>&1 & types=$$!; \
 	$(MAKE) --no-print-directory static && \

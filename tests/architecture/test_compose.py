@@ -17,6 +17,7 @@ from app.cli.server import up
 from app.settings import PREFIX, Settings
 from app.storage.reports.deployment_facts import DeploymentFacts, ProjectSpend
 from tests.support.sources.source_tree import ROOT
+from tests.support.stories.presence import present
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
@@ -218,7 +219,8 @@ def test_the_proxy_takes_what_the_api_takes():
     from app.api.serving.request_limits import BODY_BYTES_MAX, LARGER_BODIES, MIB
 
     conf = (ROOT / "deploy/proxy/nginx.conf").read_text("utf-8")
-    outer = int(re.search(r"^    client_max_body_size (\d+)m;", conf, re.MULTILINE)[1]) * MIB
+    whole = re.search(r"^    client_max_body_size (\d+)m;", conf, re.MULTILINE)
+    outer = int(present(whole)[1]) * MIB
     assert outer > BODY_BYTES_MAX
     for path, limit in LARGER_BODIES.items():
         own = re.search(rf"location {path} {{\s+client_max_body_size (\d+)m;", conf)

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 import yaml
+from pydantic import BaseModel
 
 import app.adapters.providers.local
 from app.backtest.cells import PlanOverrides, PoolSetting, cells_of, read_plan
@@ -19,6 +20,7 @@ from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.spec.job_spec_fields import Checkpoint, Resources
 from app.settings import PREFIX, Settings, render_page
 from tests.support.sources.source_tree import ROOMS, ROOT, source_files, strings_of
+from tests.support.stories.presence import present
 
 DOCS = ROOT / "docs"
 
@@ -160,7 +162,7 @@ def test_the_first_jobs_of_the_pages_are_jobs():
         page = (DOCS / f"{cloud}.md").read_text(encoding="utf-8")
         [told] = re.findall(r"first\.yaml <<END\n(.*?)END", page, re.DOTALL)
         spec = parse_spec(yaml.safe_load(told))
-        assert [one.provider for one in spec.infra] == [cloud]
+        assert [one.provider for one in present(spec.infra)] == [cloud]
 
 
 def test_every_whole_job_on_the_pages_is_a_job():
@@ -240,7 +242,7 @@ def test_every_field_of_a_job_is_described():
     named = set(re.findall(r"`([a-z_]+)`", page))
     inner = set(re.findall(r"`(?:[a-z]+)?\.([a-z_]+)`", page))
     fields = {field.alias or name for name, field in JobSpec.model_fields.items()}
-    sections = {"resources": Resources, "checkpoint": Checkpoint}
+    sections: dict[str, type[BaseModel]] = {"resources": Resources, "checkpoint": Checkpoint}
     assert sorted(fields - named - set(sections)) == [], "fields missing in docs/job-spec.md"
     for section, model in sections.items():
         parts = {field.alias or name for name, field in model.model_fields.items()}

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import cast
 
 import uvloop
@@ -73,7 +74,7 @@ async def _load(
     until = loop.time() + seconds
     clients = [_Connection(next_request, until, wanted, result) for _ in range(connections)]
     for client in clients:
-        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)
+        await loop.create_connection(repeat(client).__next__, "127.0.0.1", port)
     try:
         async with asyncio.timeout(seconds + _GRACE_SECONDS):
             await asyncio.gather(*(client.done for client in clients))

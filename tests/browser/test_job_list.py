@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, FloatRect, Locator, expect
 from sqlalchemy import update
 
 from app.domain.lifecycle.end_reason import EndReason
@@ -246,6 +246,6 @@ def test_a_replacement_is_told_where_the_machines_are(site: Site, browser: Brows
             assert _box(look.page.locator(".reason"))["width"] > 0.9 * row["width"]
 
 
-def _box(found: Locator) -> dict[str, float]:
+def _box(found: Locator) -> FloatRect:
     box = found.bounding_box()
-    return box if box is not None else {"x": 0, "y": 0, "width": 0, "height": 0}
+    return box if box is not None else FloatRect(x=0, y=0, width=0, height=0)

@@ -6,7 +6,7 @@ import re
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, FloatRect, expect
 
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.events import JobEventKind
@@ -300,11 +300,11 @@ def test_a_wide_screen_is_used(site: Site, browser: Browser):
         wide.assert_content()
 
 
-def box(look: Visit, selector: str) -> dict[str, float]:
+def box(look: Visit, selector: str) -> FloatRect:
     """Where an element is, in pixels."""
     found = look.page.locator(selector).bounding_box()
     assert found is not None
-    return dict(found)
+    return found
 
 
 def test_a_replacement_is_told_below_the_state(look: Visit, site: Site):

@@ -8,6 +8,7 @@ from uuid import UUID
 from playwright.sync_api import Browser, expect
 
 from app.domain.lifecycle.job import JobState
+from app.domain.placement.placement_decision import PlacementDecision
 from tests.browser.conftest import Site
 from tests.support.pages import page_endings
 from tests.support.pages.browser import PHONE, Visit, visit
@@ -21,7 +22,7 @@ ValueError: boom <b>no tag</b>
 """
 
 
-def record(site: Site, job_id: UUID, *decisions: decision_story.PlacementDecision) -> None:
+def record(site: Site, job_id: UUID, *decisions: PlacementDecision) -> None:
     decision_story.record(site.api.parts.runtime.begin, job_id, *decisions)
 
 

@@ -42,8 +42,10 @@ def box(found: Locator) -> dict[str, float]:
     """Where an element is, in pixels, with its right and lower edge."""
     place = found.bounding_box()
     assert place is not None
-    right, bottom = place["x"] + place["width"], place["y"] + place["height"]
-    return {**place, "right": right, "bottom": bottom}
+    x, y, width, height = place["x"], place["y"], place["width"], place["height"]
+    return {
+        "x": x, "y": y, "width": width, "height": height, "right": x + width, "bottom": y + height,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from playwright.sync_api import Browser, expect
 
+from app.domain.placement.placement_decision import PlacementDecision
 from tests.browser.conftest import Site
 from tests.support.pages.browser import PHONE, Visit, visit
 from tests.support.pages.page_story import AGE_SECONDS
@@ -16,7 +17,7 @@ from tests.support.stories import decision_story
 from tests.support.stories.decision_story import HOSTILE, placed, pool, waited
 
 
-def record(site: Site, job_id: UUID, *decisions: decision_story.PlacementDecision) -> None:
+def record(site: Site, job_id: UUID, *decisions: PlacementDecision) -> None:
     decision_story.record(site.api.parts.runtime.begin, job_id, *decisions)
 
 

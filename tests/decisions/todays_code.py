@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from sqlalchemy import Engine
@@ -33,6 +33,7 @@ from app.orchestration.frame.runtime import Limits, Runtime
 from app.ports.cloud_provider import (
     AcceptedMachine,
     CloudMachine,
+    CloudProvider,
     LaunchOutcomeUnknown,
     LaunchResult,
     MachineState,
@@ -72,7 +73,8 @@ class ControlPlane:
             effects=SerialEffects(),
             object_store=MemoryStore(),
             store_at=lambda _uri: MemoryStore(),
-            providers=dict.fromkeys(("aws", "gcp"), self._cloud),
+            # No decision asks it for more than it has.
+            providers=dict.fromkeys(("aws", "gcp"), cast(CloudProvider, self._cloud)),
             price_sources={},
             control_url="https://control.recorded",
             checkpoint_root_uri="simulated://",

@@ -82,14 +82,14 @@ class Watch:
         """The world is made and nothing has happened yet."""
         self._run = run
         network = run.world.network
-        report = network.report
+        answer = network.report
 
-        def watched(credential: str, told: AgentReport, *, is_copy: bool = False) -> Any:
-            if network.away or _NO_DECISION.issuperset(fact.kind for fact in told.facts):
-                return report(credential, told, is_copy=is_copy)
-            moment = self._before_report(told)
+        def watched(credential: str, report: AgentReport, *, is_copy: bool = False) -> Any:
+            if network.away or _NO_DECISION.issuperset(fact.kind for fact in report.facts):
+                return answer(credential, report, is_copy=is_copy)
+            moment = self._before_report(report)
             try:
-                return report(credential, told, is_copy=is_copy)
+                return answer(credential, report, is_copy=is_copy)
             finally:
                 with self._world.engine.connect() as connection:
                     moment.did = self._read(connection)

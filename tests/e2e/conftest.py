@@ -28,7 +28,7 @@ SETTINGS = {
 
 @contextmanager
 def _shared_plane() -> Iterator[ControlPlane]:
-    with running_control_plane(**SETTINGS) as found:
+    with running_control_plane(SETTINGS) as found:
         yield found
         living = found.get("/instances", live=True)["items"]
         assert not living, f"machines without a live job: {living}"
@@ -38,7 +38,7 @@ def _shared_plane() -> Iterator[ControlPlane]:
 
 @contextmanager
 def _rough_plane() -> Iterator[ControlPlane]:
-    with running_control_plane(**SETTINGS, LOWTIDE_LOCAL_BOOT_SECONDS="3") as found:
+    with running_control_plane({**SETTINGS, "LOWTIDE_LOCAL_BOOT_SECONDS": "3"}) as found:
         yield found
         assert_all_books_close(found)
 

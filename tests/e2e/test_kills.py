@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_gangs_survive_kills_while_they_save(plane: ControlPlane, victims: tuple
     for victim, job in jobs.items():
         job.until_committed(20)
         saver = job.machines()[0]
-        plane.wait(lambda j=job, m=saver: j.is_saving(m), "a checkpoint is half written")
+        plane.wait(partial(job.is_saving, saver), "a checkpoint is half written")
         KILLS[victim](plane, saver)
     for victim, job in jobs.items():
         job.go_on_in(2)

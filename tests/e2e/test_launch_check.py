@@ -222,7 +222,7 @@ def test_when_the_time_is_up_the_machine_is_given_back(rough_plane: ControlPlane
 @pytest.mark.full
 def test_a_machine_that_never_registers(tmp_path: Path):
     slow = {"LOWTIDE_LOCAL_BOOT_SECONDS": "600", "LOWTIDE_REGISTRATION_TIMEOUT_SECONDS": "2"}
-    with running_control_plane(**slow) as silent:
+    with running_control_plane(slow) as silent:
         ran = command_line(silent, tmp_path).run("doctor", "--launch", "-y")
         assert ran.exit_code == 1, ran
         [line] = [line for line in ran.out.splitlines() if line.startswith("✗")]

@@ -12,7 +12,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.billing.billing import Component, bill, is_waived, rate
+from app.domain.billing.billing import BillKey, Component, bill, is_waived, rate
 from app.domain.billing.billing_rules import EC2_RULES, GCE_RULES, BillingRules, SpotPricing
 from app.domain.billing.cost_statement import (
     Activity,
@@ -97,7 +97,7 @@ class Case:
     def prices(self) -> tuple[PriceSegment, ...]:
         return self.book.segments(ORIGIN, FAR)
 
-    def bill(self, until: datetime) -> dict[object, int]:
+    def bill(self, until: datetime) -> dict[BillKey, int]:
         return dict(bill(self.facts, self.prices, self.rules, until))
 
 
@@ -126,10 +126,10 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(facts, draw(price_books()), draw(rules_strategy))
 
 
-def totals(amounts: dict[object, int]) -> dict[Component, int]:
+def totals(amounts: dict[BillKey, int]) -> dict[Component, int]:
     sums: Counter[Component] = Counter()
     for key, amount in amounts.items():
-        sums[key.component] += amount  # type: ignore[attr-defined]
+        sums[key.component] += amount
     return dict(sums)
 
 
@@ -138,7 +138,7 @@ class Books:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
-        self.booked: Counter[object] = Counter()
+        self.booked: Counter[BillKey] = Counter()
         self.basis: RatingBasis | None = None
 
     def close(self, case: Case, until: datetime) -> tuple[Entry, ...]:
@@ -152,11 +152,11 @@ class Books:
         self.basis = RatingBasis.from_json(closed.basis.to_json())
         return closed.entries
 
-    def standing(self) -> dict[object, int]:
+    def standing(self) -> dict[BillKey, int]:
         return {key: amount for key, amount in self.booked.items() if amount}
 
 
-def nonzero(amounts: dict[object, int]) -> dict[object, int]:
+def nonzero(amounts: dict[BillKey, int]) -> dict[BillKey, int]:
     return {key: amount for key, amount in amounts.items() if amount}
 
 
@@ -246,7 +246,7 @@ def test_a_transfer_told_after_the_end_is_booked_and_nothing_else_moves(
     for entry in books.close(told, FAR):
         assert entry.key.component is Component.EGRESS
     assert books.standing() == nonzero(told.bill(FAR))
-    others = {key: n for key, n in before.items() if key.component is not Component.EGRESS}  # type: ignore[attr-defined]
+    others = {key: n for key, n in before.items() if key.component is not Component.EGRESS}
     assert others.items() <= books.standing().items()
 
 

@@ -263,7 +263,9 @@ _JSON_VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=6), _JSON_VALUES, max_size=6), st.booleans())
-def test_the_quick_reading_of_json_and_the_slow_one_agree(value: dict, ascii_only: bool) -> None:
+def test_the_quick_reading_of_json_and_the_slow_one_agree(
+    value: dict[str, Any], ascii_only: bool
+) -> None:
     """A space before a colon makes a text take the slow way."""
     quick = json.dumps(value, ensure_ascii=ascii_only)
     slow = json.dumps(value, ensure_ascii=ascii_only, separators=(",", " : "))

@@ -104,7 +104,10 @@ def test_a_placement_at_hand_makes_no_table_any_more() -> None:
 
 
 def _placement(pasts: list[AvailabilityObservations], rooms: list[bool | None]) -> LivePlacement:
-    pools = [LivePool(pool, 1.0, *known) for *known, pool in zip(pasts, rooms, POOLS, strict=True)]
+    pools = [
+        LivePool(pool, 1.0, past, room)
+        for past, room, pool in zip(pasts, rooms, POOLS, strict=True)
+    ]
     return LivePlacement(LiveTerms(FULL_PRICE, 2.2 * HOUR, 360.0), pools, NOW)
 
 
@@ -215,7 +218,8 @@ def test_costs_are_never_nan(
     """Not even where the pool that the job runs in has room for no more machines."""
     running = RunningOn.NOTHING if here < 0 else RunningOn.SPOT
     pool = None if here < 0 else POOLS[here]
-    for known in (rooms, [False] * 5):
+    full: list[bool | None] = [False] * 5
+    for known in (rooms, full):
         moment = LiveState(left * HOUR, HOUR, running, pool, 0.0, usd)
         choice = _placement(pasts, known).choose(moment)
         costs = (choice.wait, choice.spot, choice.on_demand)

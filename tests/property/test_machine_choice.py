@@ -111,7 +111,7 @@ json_values = st.recursive(
     json_values,
 )
 def test_any_value_in_a_catalog_is_read_or_refused(field: str, value: Any):
-    document = shipped_catalog("aws").to_json()
+    document: dict[str, Any] = shipped_catalog("aws").to_json()
     document["types"] = [{**document["types"][0], field: value}]
     catalog, said = _tried(lambda: read_catalog(document))
     if catalog is None:

@@ -21,6 +21,7 @@ NUMBERS: tuple[OptionKind, ...] = ("whole number", "number")
 def values(option: Option) -> st.SearchStrategy[Any]:
     """Values that may be right, and some that are not."""
     shape, rules = option.shape, option.rules
+    right: st.SearchStrategy[Any]
     if shape.kind == "list":
         size = rules.length or 2
         right = st.lists(one(shape.entry or "plain", rules), min_size=size, max_size=size)

@@ -40,6 +40,7 @@ from app.web.page_frame import PageParts
 from tests.support.api.people_api import make_key, people_api, settings_for
 from tests.support.cli.command_line import CommandLine
 from tests.support.stories.money_story import POOL, START, MoneyStory
+from tests.support.stories.presence import present
 
 # Each example is read twenty-odd times by five readers. `make test-full` looks at a hundred.
 EXAMPLES: Final = 10 if settings.get_current_profile_name() == "repeatable" else None
@@ -197,7 +198,7 @@ def test_every_reader_reads_the_same_reason(standings: ManyStandings, engine: En
     runtime = SimpleNamespace(clock=standings.story)
     parts = cast(PageParts, SimpleNamespace(runtime=runtime, reports=pages))
 
-    @settings(max_examples=EXAMPLES or settings.default.max_examples)
+    @settings(max_examples=EXAMPLES or present(settings.default).max_examples)
     @example(rows=TWO_INTERRUPTED)
     @given(rows=ROWS)
     def agree(rows: Mapping[str, Any]) -> None:

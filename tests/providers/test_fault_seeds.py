@@ -7,6 +7,8 @@ FAULT_SEEDS=1000-1099 pytest tests/providers/test_fault_seeds.py
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ from tests.support.aws.aws_parts import ENVIRONMENT
 from tests.support.faults.fault_rules import check
 from tests.support.faults.fault_schedule import FaultRun
 from tests.support.faults.scripted_aws import scripted_aws
-from tests.support.faults.scripted_cloud import ScriptedTime
+from tests.support.faults.scripted_cloud import ScriptedCloud, ScriptedTime
 from tests.support.faults.scripted_gce import scripted_gce
 
 SHORT_SEEDS = range(1, 2)
 SEEDS = range(2, 9)
 REGRESSIONS = Path(__file__).with_name("fault_regressions.txt")
-CLOUDS = {"aws": scripted_aws, "gcp": scripted_gce}
+CLOUDS: dict[str, Callable[[ScriptedTime, Dice], AbstractContextManager[ScriptedCloud]]] = {
+    "aws": scripted_aws,
+    "gcp": scripted_gce,
+}
 
 
 def seeds() -> list[Any]:

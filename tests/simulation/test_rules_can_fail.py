@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from app.domain.billing.ledger import Entry
+from app.domain.lifecycle.entities import Assignment
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.agents.watch_contacts import WatchContacts
 from app.orchestration.controllers import all_controllers
@@ -35,6 +37,7 @@ from app.simulation.runs.run_world import WorldRun, run_world
 from app.simulation.scenarios.scenario import agent, one_job, when
 from app.simulation.scenarios.scenarios import SCENARIOS
 from app.simulation.simulated.world import WorldSettings
+from app.storage.money.money_repository import LedgerRow
 
 Script = Callable[[WorldRun], None]
 
@@ -84,8 +87,15 @@ class TakesEveryMachineForGone(ReconcileInstances):
 class RoundsUp(AccrueCosts):
     """Books a micro-dollar too many with each entry."""
 
-    def _row(self, entry: Entry, *rest: Any) -> dict[str, Any]:
-        return super()._row(replace(entry, amount_microusd=entry.amount_microusd + 1), *rest)
+    def _row(
+        self,
+        entry: Entry,
+        spans: Sequence[Assignment],
+        projects: dict[UUID, UUID],
+        booked_at: datetime,
+    ) -> LedgerRow:
+        more = replace(entry, amount_microusd=entry.amount_microusd + 1)
+        return super()._row(more, spans, projects, booked_at)
 
 
 class CallsInsideItsTransaction(ClaimJobs):

@@ -81,7 +81,7 @@ def test_a_signal_ends_the_runs_and_leaves_nothing(what: list[str], number: sign
         environment = {**os.environ, "TMPDIR": str(folder)}
         process = subprocess.Popen(command, cwd=ROOT, env=environment)
         with killed_at_the_end(process):
-            wait_until(lambda: _runs_of(process), "a run of a seed")
+            wait_until(lambda: bool(_runs_of(process)), "a run of a seed")
             runs = _runs_of(process)
             process.send_signal(number)
             assert process.wait(60) == 128 + number

@@ -90,7 +90,7 @@ def train(folder: Path, resume: Path | None) -> None:
 
 
 def command(checkpoint: Path, out: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
-    fixed = ["--checkpoint", checkpoint, "--out", out, "--format"]
+    fixed: list[str | Path] = ["--checkpoint", checkpoint, "--out", out, "--format"]
     return subprocess.run(
         [sys.executable, "-m", "trainer.training.export", *fixed, *arguments],
         cwd=REPOSITORY,

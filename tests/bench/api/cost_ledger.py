@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -20,6 +20,7 @@ from sqlalchemy import Engine, insert
 
 from app.storage.money.cost_figures import CostGroup
 from app.storage.money.cost_read_models import CostReports
+from app.storage.money.money_repository import LedgerRow
 from app.storage.schema.money_tables import ledger_entries
 from app.storage.session.engine import make_engine
 from tests.bench.bench_environment import BenchEnvironment, driver_url
@@ -145,11 +146,11 @@ def _writing(around: BenchEnvironment, engine: Engine, gang: Gang) -> list[Figur
     """One machine's entries as accrual books them, beside a plain insert of the same rows."""
     runtime = make_runtime(engine, around.new_folder("store"))
 
-    def booked(rows: list[dict[str, Any]]) -> None:
+    def booked(rows: list[LedgerRow]) -> None:
         with runtime.begin() as uow:
             uow.money.append_entries(rows)
 
-    def plain(rows: list[dict[str, Any]]) -> None:
+    def plain(rows: list[LedgerRow]) -> None:
         with engine.begin() as connection:
             connection.execute(insert(ledger_entries), rows)
 
@@ -157,7 +158,7 @@ def _writing(around: BenchEnvironment, engine: Engine, gang: Gang) -> list[Figur
     for _ in range(5 if around.quick else 30):
         for name, write in (("booked", booked), ("plain", plain)):
             rows = _entries(gang)
-            found[name].append(_milliseconds(lambda write=write, rows=rows: write(rows)) / 1000)
+            found[name].append(_milliseconds(partial(write, rows)) / 1000)
     taken = {name: median(seconds) for name, seconds in found.items()}
     what = f"entries of a machine, {_BATCH} to a transaction"
     return [
@@ -167,7 +168,7 @@ def _writing(around: BenchEnvironment, engine: Engine, gang: Gang) -> list[Figur
     ]  # fmt: skip
 
 
-def _entries(gang: Gang) -> list[dict[str, Any]]:
+def _entries(gang: Gang) -> list[LedgerRow]:
     """Two days of a machine, hour by hour."""
     begin = datetime(2026, 7, 1, tzinfo=UTC)
     hours = [begin + timedelta(hours=number) for number in range(_BATCH)]

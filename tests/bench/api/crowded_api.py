@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -162,9 +163,9 @@ def cancel_all(api: CrowdedApi) -> float:
     done, cursor, began = 0, None, time.perf_counter()
     with api.client() as client:
         while True:
-            body = {"action": "cancel", "filter": {}, "cursor": cursor}
+            body: dict[str, Any] = {"action": "cancel", "filter": {}, "cursor": cursor}
             answer = client.post("/api/v1/jobs/batch", json=body).raise_for_status().json()
-            done += answer["counts"].get("done", 0)
+            done += int(answer["counts"].get("done", 0))
             cursor = answer["next"]
             if cursor is None:
                 return done / (time.perf_counter() - began)

@@ -153,7 +153,7 @@ def _round(
 
 def _figures(found: dict[str, list[Round]]) -> list[Figure]:
     def middle(side: str, field: str) -> float:
-        return round(median(getattr(one, field) for one in found[side]), 2)
+        return float(round(median(getattr(one, field) for one in found[side]), 2))
 
     fields = ("per_second", "p50_ms", "p99_ms", "app_cpu", "postgres_cpu", "client_cpu")
     detail = {side: {field: middle(side, field) for field in fields} for side in found}

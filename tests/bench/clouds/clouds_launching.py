@@ -45,7 +45,8 @@ from tests.support.aws.aws_fake_ec2 import xml_error
 from tests.support.aws.aws_parts import a_script, settings_for, shared_session
 from tests.support.aws.aws_world import AwsWorld
 from tests.support.gce.gce_fake import FakeGce
-from tests.support.gce.gce_fake_engine import ApiError, World
+from tests.support.gce.gce_fake_engine import World
+from tests.support.gce.gce_fake_requests import ApiError
 from tests.support.gce.gce_fake_state import PROJECT
 from tests.support.stories.idle_controllers import run_until_idle
 from workers.controller_threads import ControllerThreads
@@ -94,7 +95,9 @@ class LimitedGce(FakeGce):
 
     def __init__(self, bucket: Bucket, room: int) -> None:
         self.bucket = bucket
-        zones = {"us-central1": ("us-central1-a", "us-central1-b", "us-central1-c")}
+        zones: dict[str, tuple[str, ...]] = {
+            "us-central1": ("us-central1-a", "us-central1-b", "us-central1-c")
+        }
         super().__init__(World(zones, ("a2-highgpu-1g",), room=room))
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> Any:
@@ -214,7 +217,7 @@ def _gcp(bucket: Bucket, room: int) -> Iterator[tuple[Any, Any]]:
             endpoint=fake.endpoint,
             catalog_url=fake.endpoint,
         )
-        api = ComputeApi(settings, AnonymousCredentials())  # type: ignore[no-untyped-call]
+        api = ComputeApi(settings, AnonymousCredentials())
         prices = GcpPriceSource(api, shipped_catalog("gcp"))
         provider = GcpProvider(
             settings,

@@ -136,7 +136,7 @@ def _gcp(count: int) -> Iterator[CloudProvider]:
         settings = GcpSettings(project=PROJECT, regions=("us-central1",), endpoint=fake.endpoint)
         yield GcpProvider(
             settings,
-            ComputeApi(settings, AnonymousCredentials()),  # type: ignore[no-untyped-call]
+            ComputeApi(settings, AnonymousCredentials()),
             shipped_catalog("gcp"),
             deployment_id=lambda: DEPLOYMENT,
             render=a_script,
@@ -198,7 +198,7 @@ def _aws(count: int) -> Iterator[CloudProvider]:
             raise RuntimeError("the fake account shows no machine")
         fake.answer = answer  # type: ignore[method-assign]
         pages = _ManyMachines(fake, found[1], machine.provider_instance_id, count)
-        fake.answer = pages.answer  # type: ignore[method-assign]
+        fake.answer = pages.answer  # type: ignore[assignment]
         yield AwsProvider(
             settings_for(fake, regions=("us-east-1",), queue_url=None),
             deployment_id=lambda: DEPLOYMENT,

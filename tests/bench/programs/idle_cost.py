@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 
 from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.process_cost import (
@@ -28,10 +30,10 @@ def measure(around: BenchEnvironment) -> list[Figure]:
     ours = [pids[name] for name in PROGRAMS]
     around.say(f"resting {rest:.0f} s, then watching {seconds:.0f} s")
     time.sleep(rest)
-    clocks = {
-        **{name: lambda pid=pids[name]: cpu_seconds(pid) for name in BESIDE},
+    clocks: dict[str, Callable[[], float]] = {
+        **{name: partial(cpu_seconds, pids[name]) for name in BESIDE},
         "postgres": lambda: family_cpu_seconds(pids["postgres"]),
-        **{name: lambda pid=pids[name]: cpu_seconds(pid) for name in PROGRAMS},
+        **{name: partial(cpu_seconds, pids[name]) for name in PROGRAMS},
     }
     with Meter(clocks) as meter:
         time.sleep(seconds)

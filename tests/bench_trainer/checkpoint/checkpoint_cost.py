@@ -115,14 +115,14 @@ def _torch_save(path: Path, trees: dict[str, Any]) -> Cost:
 def _distributed(folder: Path, trees: dict[str, Any]) -> Cost:
     import warnings
 
-    from torch.distributed import checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
 
     shutil.rmtree(folder, ignore_errors=True)
 
     def save() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            dcp.save(trees, checkpoint_id=folder, no_dist=True)
+            save_distributed(trees, checkpoint_id=folder, no_dist=True)
 
     return _synchronous(save)
 

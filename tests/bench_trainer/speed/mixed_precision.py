@@ -68,7 +68,7 @@ def _seconds(
         began = time.perf_counter()
         with autocast(precision, device):
             loss = functional.cross_entropy(model(images), labels)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch has no types for it
         optimizer.step()
         optimizer.zero_grad()
         loss.item()

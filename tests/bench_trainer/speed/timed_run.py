@@ -35,4 +35,4 @@ def samples_per_second(
     )
     lines = [json.loads(line) for line in (folder / "progress.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["type"] == "step" and line["step"] > warm_up]
-    return statistics.median(line["samples_per_second"] for line in steps)
+    return float(statistics.median(line["samples_per_second"] for line in steps))

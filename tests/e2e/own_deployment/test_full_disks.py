@@ -36,7 +36,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture
 def plane() -> Iterator[ControlPlane]:
     """A deployment on disks of a few megabytes."""
-    with running_control_plane(disks=DISKS, **SETTINGS) as found:
+    with running_control_plane(SETTINGS, disks=DISKS) as found:
         yield found
         assert_all_books_close(found)
 

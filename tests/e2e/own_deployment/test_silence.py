@@ -23,7 +23,7 @@ FORCE_SECONDS = 8.0
 def impatient_plane() -> Iterator[ControlPlane]:
     """A deployment that waits seconds, not minutes, for a silent machine."""
     with running_control_plane(
-        **SETTINGS, LOWTIDE_FORCE_SILENCE_SECONDS=str(FORCE_SECONDS)
+        {**SETTINGS, "LOWTIDE_FORCE_SILENCE_SECONDS": str(FORCE_SECONDS)}
     ) as found:
         yield found
         assert_all_books_close(found)

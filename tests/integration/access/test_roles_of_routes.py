@@ -163,7 +163,7 @@ def forms() -> list[str]:
         for router in routers
         for route in router.routes
         if isinstance(route, PageRoute)
-        and "POST" in route.methods
+        and "POST" in (route.methods or ())
         and route.path not in WITHOUT_KEY
     )
 

@@ -50,7 +50,7 @@ def test_a_job_runs_in_its_image_with_its_folders(world: World, docker: FakeDock
         inputs={"/data": corpus.as_uri()},
         outputs={"/out": (world.root / "results").as_uri()},
     )
-    world.start(**docker.environment(), MINE="the machine's own")
+    world.start(environment=docker.environment(), MINE="the machine's own")
     plane.train(1)
     assert ended(plane, 1)["outcome"] == "finished", plane.log_text()
     assert plane.facts(FactKind.PREPARED)[0].data["image"] == f"acme/train@{FIRST}"
@@ -85,11 +85,11 @@ def test_a_replacement_runs_in_the_same_image_when_its_tag_has_moved(
     world: World, docker: FakeDocker
 ) -> None:
     plane = world.open(image=IMAGE, run="true")
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     plane.direct(DirectiveKind.PREPARE, 1)
     plane.wait_for(FactKind.PREPARED)
     docker.push({IMAGE: SECOND, "acme/train:old": FIRST})
-    world.start("i-2", **docker.environment("two"))
+    world.start("i-2", environment=docker.environment("two"))
     plane.direct(DirectiveKind.PREPARE, 2, "i-2")
     prepared = plane.wait_for(FactKind.PREPARED, "i-2").data
     assert prepared["image"] == f"acme/train@{FIRST}"
@@ -103,7 +103,7 @@ def test_a_replacement_runs_in_the_same_image_when_its_tag_has_moved(
 def test_a_drain_lets_what_runs_in_a_container_save(world: World, docker: FakeDocker) -> None:
     # The shell dies of the signal at once; the command below it saves, and that is waited for.
     plane = world.open(image=IMAGE, run=f"true; {sys.executable} {world.root}/command.py; echo no")
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     assert docker.containers()
@@ -119,7 +119,7 @@ def test_a_drain_lets_what_runs_in_a_container_save(world: World, docker: FakeDo
 
 def test_stops_and_restarts_end_the_container(world: World, docker: FakeDocker) -> None:
     plane = world.open(image=IMAGE, run=f"{sys.executable} {world.root}/command.py; true")
-    agent = world.start(**docker.environment())
+    agent = world.start(environment=docker.environment())
     plane.train(1)
     plane.wait_for(FactKind.CHECKPOINT)
     plane.direct(DirectiveKind.STOP, 1)
@@ -130,7 +130,7 @@ def test_stops_and_restarts_end_the_container(world: World, docker: FakeDocker) 
     agent.kill()
     agent.wait(timeout=60)
     assert docker.containers(), "a container outlives the agent"
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     assert "restarted" in str(ended(plane, 2)["error"])
     assert (docker.containers(), world.processes()) == ([], [])
 
@@ -147,7 +147,7 @@ def test_a_stalled_container_shows_its_stacks(world: World, docker: FakeDocker) 
     )
     run = f"{sys.executable} {world.root}/stuck.py; true"
     plane = world.open(image=IMAGE, run=run, stall_timeout_seconds=4.0)
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     plane.train(1)
     assert ended(plane, 1)["outcome"] == "killed"
     wait_until(lambda: "stuck_here" in plane.log_text(), plane.log_text)
@@ -155,7 +155,7 @@ def test_a_stalled_container_shows_its_stacks(world: World, docker: FakeDocker) 
 
 def test_an_exit_code_comes_out_of_a_container(world: World, docker: FakeDocker) -> None:
     plane = world.open(image=IMAGE, run="echo no such luck; exit 3")
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     plane.train(1)
     end = ended(plane, 1)
     assert (end["outcome"], end["exit_code"]) == ("failed", 3)
@@ -176,7 +176,7 @@ def test_an_image_that_cannot_be_pulled_says_why(
     if refusal:
         docker.refuse(refusal)
     plane = world.open(image=IMAGE, run="true")
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     stage, message = failed_preparation(plane)
     assert stage == "image"
     assert message.startswith("the image acme/train:1 cannot be pulled: ")
@@ -197,7 +197,7 @@ def test_the_bundled_trainer_needs_torch_in_the_image(world: World, docker: Fake
     docker.push({"acme/bare:1": FIRST})
     trainer = {"model": "mlp", "data": "digits", "steps": 5}
     plane = world.open(image="acme/bare:1", run=None, trainer=trainer)
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     stage, message = failed_preparation(plane)
     assert stage == "image"
     assert "needs python3, 3.11 or newer, with torch and numpy" in message
@@ -208,7 +208,7 @@ def test_the_bundled_trainer_needs_torch_in_the_image(world: World, docker: Fake
 def test_the_bundled_trainer_trains_in_an_image(world: World, docker: FakeDocker) -> None:
     trainer = {"model": "mlp", "data": "digits", "steps": 5}
     plane = world.open(image=IMAGE, run=None, trainer=trainer)
-    world.start(**docker.environment())
+    world.start(environment=docker.environment())
     plane.train(1)
     end = plane.wait_for(FactKind.TRAINER_ENDED, fence=1, seconds=120).data
     assert (end["outcome"], end["step"]) == ("finished", 5), plane.log_text()

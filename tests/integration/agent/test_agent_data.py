@@ -59,7 +59,7 @@ def test_inputs_and_outputs_of_a_plain_command(world: World, s3: S3Fake) -> None
         inputs={"/data": corpus},
         outputs={"out": results, "/srv/model": (world.root / "models").as_uri()},
     )
-    world.start(**s3.environment())
+    world.start(environment=s3.environment())
     plane.train(1)
     assert plane.wait_for(FactKind.TRAINER_ENDED).data["outcome"] == "finished", plane.log_text()
     told = plane.facts(FactKind.OUTPUTS)[0].data
@@ -89,7 +89,7 @@ def test_outputs_that_cannot_be_saved_are_said_and_the_job_is_done(
     s3.steering.denied = True
     address = f"s3://{s3.bucket}/results"
     plane = world.open(run="echo 1 > out/score", outputs={"out": address})
-    world.start(**s3.environment())
+    world.start(environment=s3.environment())
     plane.train(1)
     told = plane.wait_for(FactKind.OUTPUTS).data["error"]
     assert told.startswith(f"the outputs may not be written to {address}/job-1: allow the role")
@@ -321,7 +321,7 @@ def test_the_bundled_trainer_reads_what_the_agent_has_brought(
             }
         )
         plane = world.open(run=None, trainer=spec.trainer_config(), inputs=spec.brought_folders())
-        world.start(**s3.environment())
+        world.start(environment=s3.environment())
         plane.train(1)
         ended = plane.wait_for(FactKind.TRAINER_ENDED, seconds=120).data
         assert ended["outcome"] == "finished", plane.log_text()

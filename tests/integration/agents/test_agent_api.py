@@ -38,6 +38,7 @@ from tests.support.servers.table_rows import (
     row_of,
     rows_of,
 )
+from tests.support.stories.presence import present
 from trainer.protocol.agent_report import FactKind
 
 PACE = {"first_step": 1, "last_step": 5, "stepping_seconds": 8.0, "start_up_seconds": 90.0}
@@ -267,7 +268,7 @@ def test_an_end_that_lost_rows_were_told_is_found_by_an_api_that_runs_on(api: Se
 
     def ended() -> bool:
         agent.report()
-        return fetch(api.engine, attempts)[0].end_reason == "fenced_off"
+        return bool(fetch(api.engine, attempts)[0].end_reason == "fenced_off")
 
     wait_until(ended)
 
@@ -431,7 +432,7 @@ def test_a_machine_gets_the_working_folder_of_its_own_job_only(api: ServedApi, k
     digest = f"sha256:{hashlib.sha256(packed).hexdigest()}"
     gang = api.gang(workdir=digest)
     with api.runtime.begin() as uow:
-        project_id = uow.jobs.lock(gang.job_id).project_id
+        project_id = present(uow.jobs.lock(gang.job_id)).project_id
     # A release before kept it for all projects alike; a job that it accepted still runs.
     place = "" if kept_before else f"{project_id}/"
     key = f"workdirs/{place}{digest.removeprefix('sha256:')}.tar.gz"

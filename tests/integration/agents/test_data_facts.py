@@ -53,7 +53,11 @@ def test_image_and_outputs_are_in_the_history(engine: Engine, api: ServedApi, ga
     prepared = agent.fact(FactKind.PREPARED, master_port=29_501, image=IMAGE, **parent)
     agent.report(phase="idle", fence=1, facts=[prepared])
     agent.report(phase="train", fence=1, facts=[agent.fact(FactKind.TRAINER_STARTED)])
-    told = {"files": 1_200, "size_bytes": 5_000_000, "addresses": ["s3://acme/results/j"]}
+    told: dict[str, Any] = {
+        "files": 1_200,
+        "size_bytes": 5_000_000,
+        "addresses": ["s3://acme/results/j"],
+    }
     failed = "the outputs may not be written to s3://acme/results/j"
     facts = [agent.fact(FactKind.OUTPUTS, **told), agent.fact(FactKind.OUTPUTS, error=failed)]
     assert agent.report(phase="checkpoint", fence=1, facts=facts).status_code == 200
@@ -95,7 +99,7 @@ def test_outputs_of_which_nobody_tells_are_told(engine: Engine, api: ServedApi, 
     agent.register()
     prepared = agent.fact(FactKind.PREPARED, master_port=29_501, parent=None, final=False)
     agent.report(phase="idle", fence=1, facts=[prepared])
-    final = {"step": 9, "digest": "d" * 64, "size_bytes": 10, "final": True}
+    final: dict[str, Any] = {"step": 9, "digest": "d" * 64, "size_bytes": 10, "final": True}
     facts = [
         agent.fact(FactKind.TRAINER_STARTED),
         agent.fact(FactKind.CHECKPOINT, **final),

@@ -80,7 +80,12 @@ def test_what_an_ended_attempt_still_says_is_written_down(story: Story) -> None:
     story.tell(survivor, FactKind.TRAINER_ENDED, 1, outcome="killed", exit_code=-9, step=130)
     story.tell(survivor, FactKind.METRICS, 1, points=[{"step": 130.0, "loss": 0.5}])
     # Names that an event has fields of its own for.
-    told = {"stage": "restore", "message": "no such file", "noun": "?", "actor": "?"}
+    told: dict[str, Any] = {
+        "stage": "restore",
+        "message": "no such file",
+        "noun": "?",
+        "actor": "?",
+    }
     story.tell(survivor, FactKind.PREPARATION_FAILED, 1, **told)
     late = _events(story, job_id, "late_fact")
     assert [(event.data["fence"], event.data["fact"], event.data["said"]) for event in late] == [

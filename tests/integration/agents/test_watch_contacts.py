@@ -253,7 +253,7 @@ def test_every_proof_of_life_starts_the_wait_anew(story: Story):
     story.go_to(600)
     story.report(other)
     assert story.run() == 0
-    saved = {"step": 2, "digest": "d", "size_bytes": 1, "final": False}
+    saved: dict[str, Any] = {"step": 2, "digest": "d", "size_bytes": 1, "final": False}
     story.go_to(650)
     story.report(other, fact=FactKind.CHECKPOINT, **saved)
     story.go_to(1_249.9)
@@ -278,7 +278,7 @@ def _drained_beside_a_silent_one(story: Story, exit_code: int) -> tuple[Gang, UU
         story.report(other, at_step=seconds)
         assert story.run() == 0
     story.go_to(1_610)
-    end = {"outcome": "drained", "exit_code": exit_code, "step": 1_600}
+    end: dict[str, Any] = {"outcome": "drained", "exit_code": exit_code, "step": 1_600}
     story.report(other, fact=FactKind.TRAINER_ENDED, **end)
     story.report(other, fence=None)
     return gang, silent, other

@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import httpx
 from sqlalchemy import text
 
-from app.api.health.health_routes import newest_revision
 from app.storage.schema import money_tables, tables
 from app.storage.session import migrate
 from app.storage.session.engine import make_engine
+from app.storage.session.revision import newest_revision
 from tests.support.api.agent_api import wait_until
 from tests.support.api.people_api import (
     PeopleApi,

@@ -1,6 +1,7 @@
 """A job's history over REST: events, attempts, checkpoints, metrics and logs, in parts."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -21,7 +22,7 @@ def gang(api: PeopleApi) -> Gang:
     return make_own_gang(api, 2, name="told")
 
 
-def items(api: PeopleApi, path: str, **query: object) -> list[dict]:
+def items(api: PeopleApi, path: str, **query: object) -> list[dict[str, Any]]:
     return api.items(f"/jobs/{path}", **query)
 
 
@@ -119,7 +120,7 @@ def test_metrics_come_in_parts(api: PeopleApi, gang: Gang):
     "query",
     [{"after": "x"}, {"after": "1"}, {"after": "-1.5"}, {"after": "1." + "9" * 30}, {"limit": 0}],
 )
-def test_a_bad_place_in_the_metrics_is_refused(api: PeopleApi, gang: Gang, query: dict):
+def test_a_bad_place_in_the_metrics_is_refused(api: PeopleApi, gang: Gang, query: dict[str, Any]):
     assert api.client.get("/api/v1/jobs/told/metrics", params=query).status_code == 422
 
 
@@ -136,7 +137,7 @@ def written(api: PeopleApi) -> bytes:
     return whole
 
 
-def read_log(api: PeopleApi, job: str = "logged", **query: object) -> tuple[bytes, int]:
+def read_log(api: PeopleApi, job: str = "logged", **query: Any) -> tuple[bytes, int]:
     answer = api.client.get(
         f"/api/v1/jobs/{job}/logs", params={"stream": "attempt-1/node-0.log", **query}
     )

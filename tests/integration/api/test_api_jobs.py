@@ -32,13 +32,13 @@ def names(answer: httpx.Response) -> list[str]:
     return [item["name"] for item in answer.json()["items"]]
 
 
-def show(api: PeopleApi, job: str) -> dict:
-    document: dict = api.get(f"/jobs/{job}")
+def show(api: PeopleApi, job: str) -> dict[str, Any]:
+    document: dict[str, Any] = api.get(f"/jobs/{job}")
     JobDetail.model_validate(document)
     return document
 
 
-def listed(api: PeopleApi, job: str) -> dict:
+def listed(api: PeopleApi, job: str) -> dict[str, Any]:
     [found] = api.items("/jobs", name=job)
     return found
 
@@ -77,7 +77,7 @@ def look_at_deadline(api: PeopleApi, job_id: UUID) -> None:
 def test_the_list_comes_newest_first_in_pages(api: PeopleApi):
     label = {"suite": "pages"}
     made = [api.submitted(labels=label)["name"] for _ in range(5)]
-    query = {"label": "suite=pages", "limit": 2}
+    query: dict[str, Any] = {"label": "suite=pages", "limit": 2}
     seen: list[str] = []
     cursor: str | None = None
     for _ in range(3):
@@ -96,9 +96,11 @@ def test_jobs_submitted_in_one_instant_are_listed_once_each(api: PeopleApi):
     ids = [api.submitted(labels={"suite": "instant"})["id"] for _ in range(4)]
     for job_id in ids:
         set_job(api, job_id, submitted_at=at)
-    seen, cursor = [], None
+    seen: list[str] = []
+    cursor: str | None = None
     while len(seen) < 10:
-        query = {"label": "suite=instant", "limit": 1, **({"cursor": cursor} if cursor else {})}
+        more = {"cursor": cursor} if cursor else {}
+        query: dict[str, Any] = {"label": "suite=instant", "limit": 1, **more}
         answer = api.client.get("/api/v1/jobs", params=query).json()
         seen += [item["id"] for item in answer["items"]]
         cursor = answer["next"]
@@ -112,7 +114,7 @@ def test_filters_narrow_the_list(api: PeopleApi):
     second = api.submitted(name="filter-two", labels={"team": "nlp"})
     api.client.post("/api/v1/jobs/filter-two/cancel")
 
-    def found(**query: object) -> list[str]:
+    def found(**query: Any) -> list[str]:
         answer = api.client.get("/api/v1/jobs", params={"name": "filter-", **query})
         return sorted(names(answer))
 
@@ -142,7 +144,7 @@ def test_filters_narrow_the_list(api: PeopleApi):
         ({"since": "yesterday"}, "since"),
     ],
 )
-def test_a_bad_filter_is_named(api: PeopleApi, query: dict, field: str):
+def test_a_bad_filter_is_named(api: PeopleApi, query: dict[str, Any], field: str):
     assert_refused(api.client.get("/api/v1/jobs", params=query), 422, field=field)
 
 
@@ -204,7 +206,7 @@ def test_a_full_disk_is_in_the_job_the_list_and_the_history_until_it_has_room(ap
     progress = {"step": 5, "total_steps": None, "metrics": {"loss": 0.5}}
     told = {"folder": "/scratch/lowtide/attempts", "free_bytes": 4_096}
 
-    def shown() -> tuple[bool, str | None, str | None, dict]:
+    def shown() -> tuple[bool, str | None, str | None, dict[str, Any]]:
         row, found = listed(api, "brimming"), show(api, "brimming")
         [machine] = found["machines"]
         assert row["disk_full"] is machine["disk_full"]
@@ -246,7 +248,8 @@ def test_the_list_and_the_page_of_a_job_expect_the_same_end(
     trained: tuple[int | None, float | None],
 ):
     name = f"end-{total}-{step}-{estimated}-{trained[0]}".lower()
-    spec = {"estimate": {"hours": 0.12345, "gpu": "V100"}} if estimated else {}
+    estimate = {"hours": 0.12345, "gpu": "V100"}
+    spec: dict[str, Any] = {"estimate": estimate} if estimated else {}
     gang = make_own_gang(api, name=name, **spec)
     began = datetime.now(UTC) - timedelta(seconds=77)
     set_job(

@@ -71,7 +71,9 @@ def quote(api: PeopleApi, pool: Pool, gpu: str, price: int, on_demand: int, **mo
     )  # fmt: skip
 
 
-def interrupt(api: PeopleApi, instance_id: str, notice_seconds: object) -> tuple[int, dict]:
+def interrupt(
+    api: PeopleApi, instance_id: str, notice_seconds: object
+) -> tuple[int, dict[str, Any]]:
     answer = api.client.post(
         f"/api/v1/instances/{instance_id}/interrupt", json={"notice_seconds": notice_seconds}
     )
@@ -226,7 +228,7 @@ def test_costs_close_over_any_period(api: PeopleApi):
         ({"format": "xml"}, "format"),
     ],
 )
-def test_a_bad_period_is_refused(api: PeopleApi, query: dict, field: str | None):
+def test_a_bad_period_is_refused(api: PeopleApi, query: dict[str, Any], field: str | None):
     answer = api.client.get("/api/v1/costs", params=query)
     assert answer.status_code == 422
     if field is not None:

@@ -4,6 +4,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -22,8 +23,8 @@ JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}
 
 
-def job_row(api: PeopleApi, job_id: str) -> dict:
-    found: dict = row_of(api.engine, tables.jobs, id=job_id)._asdict()
+def job_row(api: PeopleApi, job_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = row_of(api.engine, tables.jobs, id=job_id)._asdict()
     return found
 
 
@@ -188,7 +189,7 @@ def test_a_bad_body_gets_a_sentence_and_leaves_nothing(api: PeopleApi, case: str
         ({"checkpoint": {"uri": "s3://acme/x"}}, "checkpoint.uri", "LOWTIDE_CHECKPOINT_BUCKETS"),
     ],
 )
-def test_a_refused_field_is_named(api: PeopleApi, change: dict, field: str, words: str):
+def test_a_refused_field_is_named(api: PeopleApi, change: dict[str, Any], field: str, words: str):
     answer = api.submit({**SPEC, **change})
     assert answer.status_code == 422
     [error] = answer.json()["errors"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -34,10 +35,11 @@ def api(postgres: PostgresForTests, valkey_url: str, folder: Path) -> Iterator[P
         yield up
 
 
-def verified(api: PeopleApi, key: str) -> dict:
+def verified(api: PeopleApi, key: str) -> dict[str, Any]:
     answer = httpx.get(f"{api.url}/api/v1/costs/verify", headers=bearer(key), timeout=20)
     assert answer.status_code == 200, answer.text
-    return answer.json()
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def test_a_key_sees_the_books_of_its_project_and_an_admin_key_all(api: PeopleApi):

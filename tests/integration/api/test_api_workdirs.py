@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import io
 import tarfile
+from typing import Any
 
 import httpx
 import pytest
@@ -95,7 +96,7 @@ def test_a_folder_is_stored_once_and_can_be_used(api: PeopleApi):
         ([member("dev", tarfile.CHRTYPE)], "device or pipe"),
     ],
 )
-def test_an_archive_that_reaches_outside_is_refused(api: PeopleApi, bad: list, words: str):
+def test_an_archive_that_reaches_outside_is_refused(api: PeopleApi, bad: list[Any], words: str):
     content = packed(member("train.py"), *bad)
     assert_refused(put(api, content), 422, words, field="workdir")
     digest = hashlib.sha256(content).hexdigest()

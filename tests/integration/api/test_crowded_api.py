@@ -76,7 +76,7 @@ def test_readers_of_offers_share_one_page_for_a_second(api: PeopleApi):
         if "FROM pools" in statement:
             asked.append(statement)
 
-    engine = api.parts.reports._engine  # type: ignore[attr-defined]
+    engine = api.parts.reports._engine
     event.listen(engine, "before_cursor_execute", note)
     wanted = [*([None] * 5), *(f"gpu-{number}" for number in range(20))]
     with ThreadPoolExecutor(8) as people:

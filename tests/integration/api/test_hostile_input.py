@@ -58,7 +58,7 @@ def browser(api: PeopleApi) -> Iterator[httpx.Client]:
 def training(api: PeopleApi, **spec: Any) -> tuple[SpeakingAgent, str]:
     """A machine that trains, and the name of its job."""
     name = f"hostile-{next(_numbers)}"
-    agent = SpeakingAgent(api, make_own_gang(api, name=name, **spec))  # type: ignore[arg-type]
+    agent = SpeakingAgent(api, make_own_gang(api, name=name, **spec))
     assert agent.register().status_code == 200
     agent.begin_training()
     return agent, name

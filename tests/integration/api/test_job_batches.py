@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import select, text
 
 from app.api.jobs import job_batches
-from app.api.jobs.job_batches import JOBS_MAX, BatchAnswer
+from app.api.jobs.job_batches import BatchAnswer
+from app.orchestration.gang.stop_many import JOBS_MAX
 from app.storage.schema import tables
 from tests.support.api.people_api import (
     SPEC,

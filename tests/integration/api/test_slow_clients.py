@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit
 
 import httpx
@@ -45,7 +45,7 @@ def _add_stream(app: FastAPI) -> None:
     """An answer that takes longer than every limit, as a log that is followed does."""
 
     async def stream(request: Request) -> StreamingResponse:
-        async def pieces():
+        async def pieces() -> AsyncIterator[str]:
             for number in range(5):
                 await asyncio.sleep(0.7)
                 yield f"{number}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def _rejected(rules: list[str], packet: Packet) -> bool:
             if word in ("-w",):
                 continue
             value = next(words)
-            fits = {
+            checks: dict[str, Callable[[str], bool]] = {
                 "-I": lambda one: one == "OUTPUT",
                 "-m": lambda one: one == "owner",
                 "-j": lambda one: one == "REJECT",
@@ -50,8 +50,8 @@ def _rejected(rules: list[str], packet: Packet) -> bool:
                 "-p": lambda one: one == packet.protocol,
                 "--dport": lambda one: int(one) == packet.port,
                 "--uid-owner": lambda one: int(one) == packet.user,
-            }[word](value)
-            matches = matches and fits is not negated
+            }
+            matches = matches and checks[word](value) is not negated
             negated = False
         if matches:
             return True

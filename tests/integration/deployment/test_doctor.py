@@ -268,8 +268,7 @@ class Cloud:
 def test_a_providers_own_findings_are_shown():
     quota = CheckResult("quota", False, "spot GPU quota is 0 vCPUs", "ask for 8 vCPUs")
     cloud: Any = Cloud((quota,))
-    assert isinstance(cloud, ProviderDiagnosis)
-    assert isinstance(cloud, MachineTypeSource)
+    assert all(isinstance(cloud, ability) for ability in (ProviderDiagnosis, MachineTypeSource))
     (found,) = check_provider("aws", cloud)
     assert (found.name, found.sentence) == ("aws: quota", quota.sentence)
     cloud.error = ProviderError(RefusalKind.DENIED, "no credentials\nmore")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -22,7 +23,7 @@ from app.ports.cloud_provider import (
 from tests.support.stories.orchestration_story import ZONE_A, PaperCloud, Story
 
 
-def west(work: list[object]) -> object:
+def west(work: list[Any]) -> Any:
     return next(one for one in work if getattr(one, "region", "") == ZONE_A.region)
 
 
@@ -46,7 +47,7 @@ def test_a_list_that_was_asked_for_earlier_replaces_no_later_one(story: Story) -
     piece = west(select_phase(story.runtime, story.sweeping))
     early = effect_phase(story.sweeping, piece)
     story.sleep(30)
-    late = effect_phase(story.sweeping, piece)
+    late: Any = effect_phase(story.sweeping, piece)
     for shown in (late, early):
         apply_phase(story.runtime, story.sweeping, piece, shown)
     with story.runtime.begin() as uow:
@@ -101,7 +102,7 @@ class ShyCloud(PaperCloud):
     def launch(self, order: LaunchOrder) -> LaunchResult:
         result = super().launch(order)
         accepted = tuple(
-            replace(one, launched_at=None, launched_source=None) for one in result.accepted
+            replace(one, launched_at=None, launched_source="") for one in result.accepted
         )
         return replace(result, accepted=accepted)
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -142,7 +143,8 @@ class Registry(QuietHandler):
             token = "let-me-in" if right else "no"
             self.answer(200, json.dumps({"token": token, "expires_in": 300}).encode())
         elif self.headers.get("Authorization") != "Bearer let-me-in":
-            here = f"http://127.0.0.1:{self.server.server_address[1]}/token"
+            assert isinstance(self.server, HTTPServer)
+            here = f"http://127.0.0.1:{self.server.server_port}/token"
             challenge = f'Bearer realm="{here}",service="registry",scope="x"'
             self.answer(401, b"", {"WWW-Authenticate": challenge})
         elif "index" not in self.headers["Accept"] or (self.missing and self.missing in self.path):

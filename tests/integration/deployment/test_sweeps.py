@@ -367,7 +367,7 @@ def test_what_is_ordered_while_a_sweep_finds_lost_rows_takes_nothing_back(
     story: Story, order: str
 ) -> None:
     """The sweep's order comes between the other one's look at the orders and its own writing."""
-    found = []
+    found: list[str] = []
 
     def lose_rows(_conn: object, _cursor: object, text: str, *_: object) -> None:
         if text.startswith("UPDATE deployment") and not found:

@@ -101,9 +101,17 @@ def supervise(
 class Watched(ProcessSupervisor):
     """A supervisor in a folder of its own; `screen` is what the terminal shows."""
 
-    def __init__(self, folder: Path, **more: bool) -> None:
+    def __init__(
+        self, folder: Path, *, colour: bool = False, quiet_until_announced: bool = False
+    ) -> None:
         self.folder, self.screen = folder, io.StringIO()
-        super().__init__(folder / "state", stream=self.screen, limits=QUICK, **more)
+        super().__init__(
+            folder / "state",
+            colour=colour,
+            stream=self.screen,
+            limits=QUICK,
+            quiet_until_announced=quiet_until_announced,
+        )
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,9 +310,13 @@ def test_rings_are_taken_again_after_valkey_was_killed(up: Up):
     wakeups = CeleryWakeups(url, {"claim_jobs": Notifiable("quick", 60.0)}, SystemEntropy())
     with redis.Redis.from_url(url) as client:
         wait_until(lambda: _answers(client), "valkey answers")  # a ring before that is dropped
+
+        def has_sent(count: int) -> bool:
+            return wakeups.sent_count == count
+
         for number in range(1, 4):
             wakeups.notify(["claim_jobs"])
-            wait_until(lambda n=number: wakeups.sent_count == n, "the ring is sent")
+            wait_until(partial(has_sent, number), "the ring is sent")
             wait_until(lambda: client.llen("quick") == 0, "the worker takes it")
     wakeups.close()
     after = up.pids()

@@ -20,7 +20,7 @@ from tests.support.stories.orchestration_story import FAR, PRICES, ZONE_A, ZONE_
 from trainer.protocol.agent_report import FactKind
 
 CHEAP = {**PRICES, ZONE_B: 200_000}
-ESTIMATE = {"estimate": {"hours": 26, "gpu": "V100:1", "nodes": 2}}
+ESTIMATE: dict[str, Any] = {"estimate": {"hours": 26, "gpu": "V100:1", "nodes": 2}}
 REST = Limits().migration_rest_seconds
 
 
@@ -139,7 +139,7 @@ def test_what_does_not_repay_or_may_not_be_stays(
 def test_the_start_up_of_the_trainer_is_part_of_a_move(
     story: Story, safe_seconds: float | None, start_up: float, moves: bool
 ) -> None:
-    deadline = {} if safe_seconds is None else {"deadline": "40h"}
+    deadline: dict[str, Any] = {} if safe_seconds is None else {"deadline": "40h"}
     job_id = _training(story, **deadline, **ESTIMATE)
     story.set(tables.jobs, job_id, start_up_seconds=start_up)
     if safe_seconds is not None:

@@ -12,7 +12,8 @@ from sqlalchemy import Engine
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.lifecycle.job_command import JobCommand
-from app.orchestration.gang.stop_many import CONTROLLERS, CommandOutcome, command_jobs
+from app.orchestration.gang.command_job import CONTROLLERS
+from app.orchestration.gang.stop_many import CommandOutcome, command_jobs
 from tests.support.stories.money_story import RecordedWakeups
 from tests.support.stories.orchestration_story import Story
 

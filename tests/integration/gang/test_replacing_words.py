@@ -23,7 +23,8 @@ from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
 from app.storage.schema import tables
-from tests.support.stories.orchestration_story import BY_PERSON, ZONE_A, ZONE_B, Story
+from tests.support.api.agent_api import BY_PERSON
+from tests.support.stories.orchestration_story import ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 
 REPLACING = "replacing 1 of 2 in local us-west-2a"

@@ -11,7 +11,8 @@ from app.domain.market.offer import Market
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.instances.accept_machines import set_launch_time
 from app.storage.session.machine_names import machine_names
-from tests.support.stories.orchestration_story import BY_PERSON, ZONE_A, Story
+from tests.support.api.agent_api import BY_PERSON
+from tests.support.stories.orchestration_story import ZONE_A, Story
 
 
 def names(story: Story, job_id: UUID) -> dict[UUID, str]:

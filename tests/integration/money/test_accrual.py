@@ -33,6 +33,7 @@ from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_read_models import JobReports
 from app.storage.reports.page_read_models import PageReports
 from tests.support.stories.money_story import LIMITS, POOL, PRICE, MoneyStory, locked_budgets
+from tests.support.stories.presence import present
 
 
 @pytest.fixture
@@ -55,11 +56,11 @@ def test_every_sum_of_money_is_the_bill(story: MoneyStory) -> None:
     total = 0
     with story.begin() as uow:
         for machine in (first, second):
-            stored = uow.instances.get(machine.id)
+            stored = present(uow.instances.get(machine.id))
             rated = RatedMachine.of(
                 stored,
                 uow.instances.assignments(machine.id),
-                uow.offers.price_points(stored.pool, stored.launched_at),
+                uow.offers.price_points(present(stored.pool), stored.launched_at),
             )
             owed = sum(line.amount_microusd for line in rated.lines(story.time))
             assert story.booked(machine) == owed > 0
@@ -155,7 +156,7 @@ def test_an_end_that_lies_before_what_is_booked_is_booked_at_once(story: MoneySt
     actor = Actor(ActorKind.CLOUD, "test")
     with story.begin() as uow, open_job(uow, story.entropy, job.id, actor) as aggregate:
         assert aggregate is not None
-        stored = uow.instances.get(machine.id)
+        stored = present(uow.instances.get(machine.id))
         aggregate.adopt(stored)
         record_end(
             aggregate,

@@ -52,7 +52,8 @@ def reserve(story: MoneyStory, job: Job) -> int:
 
 
 def state(story: MoneyStory, job: Job) -> JobState:
-    return story.fresh(job).state
+    state: JobState = story.fresh(job).state
+    return state
 
 
 def test_the_reserve_is_price_times_window_and_what_is_missing_to_the_minimum(

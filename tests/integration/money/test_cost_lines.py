@@ -13,7 +13,7 @@ from app.domain.billing.cost_statement import Activity
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Contact
 from app.domain.lifecycle.job import JobState
-from app.domain.market.attachments import Attachments
+from app.domain.market.attachments import Attachments, AttachmentsDocument
 from app.domain.units.errors import InvalidValue
 from app.storage.money import cost_lines
 from app.storage.money.cost_figures import CostGroup, CostLine, CostStatus
@@ -24,7 +24,7 @@ NEXT = DAY + timedelta(days=1)
 A_SECOND = 1_000
 
 
-def attached() -> dict[str, object]:
+def attached() -> AttachmentsDocument:
     """A disk of 73 GB at $0.10 per GB-month, and a public address at $0.0036 an hour."""
     return Attachments(
         disk_gb=73, disk_microusd_per_gb_month=100_000, public_ip_microusd_per_hour=3_600,
@@ -59,15 +59,16 @@ def test_a_machines_day_is_told_by_component_and_activity(story: MoneyStory) -> 
         if component is Component.COMPUTE
     }
     assert computed == {
-        Activity.BOOT: (12 * A_SECOND, 12),
-        Activity.USEFUL: (12 * A_SECOND, 12),
-        Activity.MINIMUM_CHARGE: (36 * A_SECOND, 36),
+        Activity.BOOT: (12 * A_SECOND, Fraction(12)),
+        Activity.USEFUL: (12 * A_SECOND, Fraction(12)),
+        Activity.MINIMUM_CHARGE: (36 * A_SECOND, Fraction(36)),
     }
     disk = found[Component.DISK, Activity.USEFUL]
     assert disk.hours == Fraction(12, 3600)
     assert disk.quantity == Fraction(12, 3600) * Fraction(73, 730)
     egress = found[Component.EGRESS, Activity.EGRESS]
-    assert (egress.amount_microusd, egress.quantity, egress.hours) == (20_000, 1, 0)
+    assert egress.amount_microusd == 20_000
+    assert (egress.quantity, egress.hours) == (Fraction(1), Fraction(0))
     whole = story.reports.period_costs(DAY, DAY).total_microusd
     assert sum(line.amount_microusd for line in lines) == whole == story.booked()
     [head] = {
@@ -94,8 +95,8 @@ def test_a_bill_whose_clock_runs_faster_is_compared_with_one_that_does_too(
     assert {
         activity: (line.amount_microusd, line.hours * 3600) for (_, activity), line in found.items()
     } == {
-        Activity.BOOT: (120 * A_SECOND, 120),
-        Activity.USEFUL: (480 * A_SECOND, 480),
+        Activity.BOOT: (120 * A_SECOND, Fraction(120)),
+        Activity.USEFUL: (480 * A_SECOND, Fraction(480)),
     }
     report = story.reports.job_cost(job.id)
     assert report is not None
@@ -118,8 +119,8 @@ def test_the_minimum_is_added_once_where_a_short_run_spans_two_hours(story: Mone
     assert {
         activity: (line.amount_microusd, line.hours * 3600) for (_, activity), line in found.items()
     } == {
-        Activity.USEFUL: (20 * A_SECOND, 20),
-        Activity.MINIMUM_CHARGE: (40 * A_SECOND, 40),
+        Activity.USEFUL: (20 * A_SECOND, Fraction(20)),
+        Activity.MINIMUM_CHARGE: (40 * A_SECOND, Fraction(40)),
     }
 
 

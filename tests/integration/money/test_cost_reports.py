@@ -14,11 +14,19 @@ from app.domain.lifecycle.entities import Contact, Instance, Job
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import JobState
 from app.domain.units.errors import InvalidValue
-from app.storage.money.cost_figures import UNALLOCATED, CostGroup, CostStatus, InstanceCost, JobCost
+from app.storage.money.cost_figures import (
+    UNALLOCATED,
+    CostGroup,
+    CostStatus,
+    InstanceCost,
+    Invoices,
+    JobCost,
+)
 from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.page_read_models import PageReports
 from app.storage.schema import tables
 from tests.support.stories.money_story import ON_DEMAND_PRICE, POOL, PRICE, MoneyStory
+from tests.support.stories.presence import present
 
 DAY = date(2026, 3, 1)
 A_SECOND = 1_000
@@ -258,15 +266,19 @@ def test_the_list_of_jobs_shows_the_final_statements_saving(story: MoneyStory) -
 
 def test_the_clouds_own_bill_makes_a_final_report_reconciled(story: MoneyStory) -> None:
     job, machines = interrupted_job(story)
-    bill = {machine.provider_instance_id: {"compute": 0} for machine in machines}
-    bill[machines[0].provider_instance_id] = {"compute": 350 * A_SECOND}
-    bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND}
-    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.ACCRUING
+    bill = {present(machine.provider_instance_id): {"compute": 0} for machine in machines}
+    bill[present(machines[0].provider_instance_id)] = {"compute": 350 * A_SECOND}
+    bill[present(machines[2].provider_instance_id)] = {"compute": 185 * A_SECOND}
+
+    def status(invoices: Invoices) -> CostStatus:
+        return present(story.reports.job_cost(job.id, invoices)).status
+
+    assert status({"local": bill}) is CostStatus.ACCRUING
     finish(story, job, 350)
-    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.RECONCILED
-    bill[machines[2].provider_instance_id] = {"compute": 185 * A_SECOND - 1}
-    assert story.reports.job_cost(job.id, {"local": bill}).status is CostStatus.FINAL
-    assert story.reports.job_cost(job.id, {}).status is CostStatus.FINAL
+    assert status({"local": bill}) is CostStatus.RECONCILED
+    bill[present(machines[2].provider_instance_id)] = {"compute": 185 * A_SECOND - 1}
+    assert status({"local": bill}) is CostStatus.FINAL
+    assert status({}) is CostStatus.FINAL
 
 
 def test_a_job_without_machines_and_one_that_is_unknown(story: MoneyStory) -> None:
@@ -425,15 +437,16 @@ def test_verifying_against_the_clouds_own_bill(story: MoneyStory) -> None:
     story.end(ended, 70)
     story.quote(80, [])
     story.accrue(80)
+    ended_id, running_id = (present(one.provider_instance_id) for one in (ended, running))
     bill = {
-        ended.provider_instance_id: {"compute": 70 * A_SECOND},
-        running.provider_instance_id: {"compute": 1},  # it runs: the bills are not comparable
+        ended_id: {"compute": 70 * A_SECOND},
+        running_id: {"compute": 1},  # it runs: the bills are not comparable
         "i-nobody": {"compute": 0},
     }
     assert story.reports.verify({"local": bill}).closed
     found_now = story.reports.verify({"local": bill})
     assert (found_now.invoiced, found_now.open, found_now.without_invoice) == (1, 1, 0)
-    bill[ended.provider_instance_id] = {"compute": 70 * A_SECOND + 2, "disk": 5}
+    bill[ended_id] = {"compute": 70 * A_SECOND + 2, "disk": 5}
     bill["i-stranger"] = {"compute": 9}
     found = story.reports.verify({"local": bill}).differences
     assert [(one.component, one.difference_microusd) for one in found] == [

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
+from app.domain.lifecycle.events import Actor, ActorKind
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.instances.reconcile_instances import ReconcileInstances
 from app.orchestration.instances.revise_start import revise_start
@@ -36,9 +37,10 @@ def test_a_final_bill_is_made_again(engine: Engine, tmp_path: Path) -> None:
     story.set(tables.instances, only, launched_source="creation", **closed)
     story.set(tables.jobs, job_id, **closed)
     began_at = machine.launched_at + timedelta(seconds=8)
+    actor = Actor(ActorKind.CONTROLLER, ReconcileInstances.name)
     with (
         story.runtime.begin() as uow,
-        open_job(uow, story.runtime.entropy, job_id, ReconcileInstances.name) as aggregate,
+        open_job(uow, story.runtime.entropy, job_id, actor) as aggregate,
     ):
         assert aggregate is not None
         instance = uow.instances.get(only)

@@ -55,7 +55,7 @@ def test_an_upload_goes_on_with_the_next_credential(cloud: DecidingStore) -> Non
     """Its token ends between two parts: the next part is sent with the next one."""
     access = access_of(cloud)
     lineage = opened(cloud, PLACES["A's checkpoints"], access)
-    renewed = []
+    renewed: list[dict[str, str]] = []
 
     def renew() -> None:
         if not renewed:

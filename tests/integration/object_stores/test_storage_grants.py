@@ -221,7 +221,7 @@ def test_no_machine_gets_any_that_works_for_no_live_attempt(api: ServedApi, s3: 
 
 
 def granted_none(agent: SpeakingAgent) -> bool:
-    return agent.report(storage=held()).json()["storage"] == []
+    return bool(agent.report(storage=held()).json()["storage"] == [])
 
 
 @pytest.mark.parametrize(

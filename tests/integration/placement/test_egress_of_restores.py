@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +12,8 @@ from uuid import UUID
 import pytest
 from sqlalchemy import Engine, select
 
-from app.domain.billing.egress import BYTES_PER_GB, Region, Restore
+from app.domain.billing.billing import BYTES_PER_GB, Component
+from app.domain.billing.egress import Region, Restore
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.attachments import Attachments
 from app.domain.market.offer import Market, Pool
@@ -61,7 +63,7 @@ class Moving(Story):
     cloud: BucketCloud
 
     def __init__(self, engine: Engine, folder: Path) -> None:
-        super().__init__(engine, folder, make_cloud=BucketCloud)  # type: ignore[arg-type]
+        super().__init__(engine, folder, make_cloud=BucketCloud)
         self.runtime = replace(self.runtime, providers={"aws": self.cloud})
         wanted = {"claim_jobs", "launch_instances", "reconcile_instances", "release_instances",
                   "expire_deadlines", "locate_buckets", "accrue_costs"}  # fmt: skip
@@ -85,7 +87,8 @@ class Moving(Story):
 
     def chosen(self, job_id: UUID) -> Pool:
         (only,) = self.members(job_id, 2)
-        return self.instance(only).pool
+        pool: Pool = self.instance(only).pool
+        return pool
 
     def considered(self, job_id: UUID) -> dict[str, str]:
         """What is thought of each pool for one more machine."""
@@ -106,10 +109,14 @@ class Moving(Story):
 
     def restore_in_vain(self, job_id: UUID, machine: UUID, **data: Any) -> None:
         """It brought so much, and then could not reach its peers."""
-        told = {"stage": "peers", "message": "no answer", "store_unavailable": False}
+        told: dict[str, Any] = {
+            "stage": "peers",
+            "message": "no answer",
+            "store_unavailable": False,
+        }
         self.tell(machine, FactKind.PREPARATION_FAILED, 2, **told, **data)
 
-    def egress(self) -> list[Any]:
+    def egress(self) -> Sequence[Any]:
         return self.rows(ledger_entries, ledger_entries.c.component == "egress")
 
 
@@ -172,7 +179,7 @@ def test_what_a_far_machine_brings_is_booked_once_and_verified(story: Moving) ->
     found = reports.job_cost(job_id)
     assert found is not None
     assert "egress" not in found.not_metered
-    assert found.statement.by_component["egress"] == PRICE_OF_IT + 20_000
+    assert found.statement.by_component[Component.EGRESS] == PRICE_OF_IT + 20_000
     assert reports.verify(job_id=job_id).differences == ()
 
 
@@ -266,8 +273,9 @@ def test_a_budget_must_bear_what_a_restore_costs(story: Moving) -> None:
         quoted = [offer for offer, _ in uow.offers.of([NEAR, FAR])]
 
         def affordable(brought: Restore | None) -> list[Pool]:
-            given = (uow, budgets, job_id, [], runtime.limits, story.time, brought)
-            return [one.pool for one in read_headroom(*given).bids_covered(quoted, 1).bids]
+            limits, at = runtime.limits, story.time
+            headroom = read_headroom(uow, budgets, job_id, [], limits, at, brought)
+            return [one.pool for one in headroom.bids_covered(quoted, 1).bids]
 
         assert affordable(None) == [NEAR, FAR]
         assert affordable(restore) == [NEAR]
@@ -284,7 +292,7 @@ def test_a_disk_that_the_job_asked_for_is_on_its_bill(story: Moving) -> None:
     found = CostReports(story.engine).job_cost(job_id)
     assert found is not None
     by_component = found.statement.by_component
-    hours = by_component["compute"] / 1_000_000
-    assert by_component["disk"] == pytest.approx(50_000 * hours, abs=1)
-    assert by_component["public_ip"] == pytest.approx(5_000 * hours, abs=1)
+    hours = by_component[Component.COMPUTE] / 1_000_000
+    assert by_component[Component.DISK] == pytest.approx(50_000 * hours, abs=1)
+    assert by_component[Component.PUBLIC_IP] == pytest.approx(5_000 * hours, abs=1)
     assert found.not_metered == ("object_storage", "cross_zone")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -25,6 +26,7 @@ from app.storage.schema import money_tables, tables
 from tests.support.api.people_api import settings_for
 from tests.support.cli.cli_world import World, small_world
 from tests.support.stories.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
+from tests.support.stories.presence import present
 
 SPEC = {
     "run": "true",
@@ -49,7 +51,7 @@ def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) ->
         yield made
 
 
-def ask(world: World, spec: dict[str, object], seed: int = 0) -> tuple[int, dict]:
+def ask(world: World, spec: dict[str, object], seed: int = 0) -> tuple[int, dict[str, Any]]:
     """(status, document) of POST /estimates."""
     answer = world.api.client.post(f"/api/v1/estimates?seed={seed}", json=spec)
     return answer.status_code, answer.json()
@@ -333,7 +335,7 @@ def test_every_queued_job_gets_one_estimate_and_is_held_against_it(world: World,
         connection.execute(
             update(tables.budgets)
             .where(tables.budgets.c.job_id == job_id)
-            .values(spent_microusd=kept["promised"].cost_p90_microusd + 1)
+            .values(spent_microusd=present(kept["promised"].cost_p90_microusd) + 1)
         )
     found = world.cli.ok("estimate", "--calibration", "--json").json
     assert found["jobs"] == 1
@@ -380,7 +382,7 @@ def test_a_job_that_nothing_fitted_is_estimated_when_something_does(world: World
     runtime, kept, ours = world.api.parts.runtime, tables.job_estimates, tables.jobs.c.id == job_id
     assert run_controller(runtime, KeepEstimates(runtime)) == 1
     with world.story.begin() as uow:
-        assert uow.kept_estimates.of(job_id).cost_p50_microusd is None
+        assert present(uow.kept_estimates.of(job_id)).cost_p50_microusd is None
         assert uow.kept_estimates.missing(10, uow.now) == []
         soon = uow.kept_estimates.next_try_at()
         assert soon is not None
@@ -399,7 +401,7 @@ def test_a_job_that_nothing_fitted_is_estimated_when_something_does(world: World
         connection.execute(update(tables.jobs).where(ours).values(submitted))
     assert run_controller(runtime, KeepEstimates(runtime)) == 1
     with world.story.begin() as uow:
-        found = uow.kept_estimates.of(job_id)
+        found = present(uow.kept_estimates.of(job_id))
         assert found.cost_p50_microusd is not None
         assert found.made_at >= now, "its finish counts from the moment that it was made"
         assert uow.kept_estimates.next_try_at() is None
@@ -416,7 +418,7 @@ def test_no_estimate_is_made_of_a_beginning_long_ago_or_after_the_deadline(world
         connection.execute(update(tables.jobs).where(tables.jobs.c.id == ids[1]).values(over))
     assert run_controller(runtime, KeepEstimates(runtime)) == 2
     with world.story.begin() as uow:
-        waits, late = (uow.kept_estimates.of(job_id) for job_id in ids)
+        waits, late = (present(uow.kept_estimates.of(job_id)) for job_id in ids)
         assert waits.made_at >= now
         assert waits.deadline_chance == 1.0
         assert late.cost_p50_microusd is None
@@ -444,7 +446,7 @@ def test_keeping_an_estimate_waits_for_nobody(world: World, caplog: pytest.LogCa
 def test_jobs_that_wait_together_do_not_hold_up_who_belongs_to_them(world: World):
     ids = [UUID(world.api.client.post("/api/v1/jobs", json=SPEC).json()["id"]) for _ in range(2)]
     with world.story.begin() as claim:
-        first = claim.jobs.lock(ids[0])
+        first = present(claim.jobs.lock(ids[0]))
         first.updated_at = claim.now
         soon = claim.now + timedelta(minutes=1)
         assert claim.jobs.wait_together(first, first.capacity_key, soon, "no capacity") == 1

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, select
 
 from app.api.jobs.explanation_shapes import Explanation
 from app.domain.lifecycle.job import JobState
+from app.domain.placement.placement_decision import PlacementDecision
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.frame.controller_frame import run_controller
@@ -54,7 +55,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def decide(world: World, job_id: UUID, *decisions: decision_story.PlacementDecision) -> None:
+def decide(world: World, job_id: UUID, *decisions: PlacementDecision) -> None:
     decision_story.record(world.api.parts.runtime.begin, job_id, *decisions)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -83,7 +84,7 @@ def test_why_a_job_stays_is_told_of_its_own_market(
 
 
 def _seen(
-    story: Story, pool: Pool, price: int, hours: list[tuple[float, float]], ended_by: EndedBy
+    story: Story, pool: Pool, price: int, hours: Sequence[tuple[float, float]], ended_by: EndedBy
 ) -> None:
     """Machines of a cancelled job that lived there between such times, in hours before now."""
     story.quote({pool: price})

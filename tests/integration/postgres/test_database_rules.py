@@ -1,6 +1,6 @@
 """Rules that the database itself keeps: the ledger only grows; idle jobs have no live attempt."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
@@ -15,7 +15,9 @@ from app.storage.schema.tables import attempts, budgets, instances, jobs, projec
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 IDLE = sorted(set(JobState) - ATTEMPT_JOB_STATES)
-_PLAIN = {"UUID": uuid4, "INTEGER": lambda: 1, "BIGINT": int, "JSONB": dict, "BOOLEAN": bool}
+_PLAIN: dict[str, Callable[[], object]] = {
+    "UUID": uuid4, "INTEGER": lambda: 1, "BIGINT": int, "JSONB": dict, "BOOLEAN": bool,
+}  # fmt: skip
 
 
 def _insert(connection: Connection, table: Table, **values: object) -> UUID:
@@ -26,7 +28,9 @@ def _insert(connection: Connection, table: Table, **values: object) -> UUID:
             values[column.name] = AT if column.name.endswith("_at") else None
             values[column.name] = values[column.name] or _PLAIN.get(kind, lambda: str(uuid4()))()
     connection.execute(insert(table).values(values))
-    return values["id"]
+    row_id = values["id"]
+    assert isinstance(row_id, UUID)
+    return row_id
 
 
 def _job(connection: Connection, state: JobState) -> UUID:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, update
@@ -36,7 +37,9 @@ def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) ->
         yield made
 
 
-def post(world: World, query: str = "", key: str = "", **changes: object) -> tuple[int, dict]:
+def post(
+    world: World, query: str = "", key: str = "", **changes: Any
+) -> tuple[int, dict[str, Any]]:
     """(status, document) of a submission over the api."""
     headers = {"Idempotency-Key": key} if key else {}
     spec = {**SPEC, **changes}
@@ -142,7 +145,7 @@ def test_a_job_that_nothing_fits_is_told_of_a_deadline_out_of_reach(world: World
 
 # --- work that only the trainer's formula tells ---------------------------------------------------
 
-FORMULA = {
+FORMULA: dict[str, Any] = {
     "run": None,
     "estimate": None,
     "trainer": {"model": "resnet50", "data": "digits", "steps": 2_000_000},

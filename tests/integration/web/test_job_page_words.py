@@ -12,7 +12,7 @@ from trainer.protocol.agent_report import MachinePhase
 
 
 def test_the_pool_that_a_job_is_in_is_marked_among_the_weighed_ones(story: Story, engine: Engine):
-    job_id = story.submit(2)
+    job_id = story.submit(nodes=2)
     story.train(job_id)
     facts = JobReports(engine).job(job_id)
     with story.runtime.begin() as uow:
@@ -44,7 +44,7 @@ def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine
 
 
 def test_machines_that_are_set_up_are_not_said_to_train(story: Story, engine: Engine):
-    job_id = story.submit(2)
+    job_id = story.submit(nodes=2)
     story.train(job_id)
 
     def said() -> str:

@@ -24,7 +24,7 @@ def keep(engine: Engine, job_id: UUID, points: dict[int, dict[str, float]]) -> N
 
 
 def test_what_is_reported_seldom_keeps_its_beginning(story: Story, engine: Engine):
-    job_id = story.submit(1)
+    job_id = story.submit(nodes=1)
     points = {step: {"loss": 1 / step} for step in range(1, 1_001)}
     for step in range(90, 1_000, 91):
         points[step]["test_loss"] = 0.5
@@ -39,7 +39,7 @@ def test_what_is_reported_seldom_keeps_its_beginning(story: Story, engine: Engin
 
 
 def test_points_that_are_all_of_other_names_stay_few(story: Story, engine: Engine):
-    job_id = story.submit(1)
+    job_id = story.submit(nodes=1)
     keep(engine, job_id, {step: {f"of_{step}": 1.0} for step in range(1, 401)})
     found = PageReports(engine).recent_metrics(job_id, 20)
     assert found

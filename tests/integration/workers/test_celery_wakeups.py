@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from subprocess import PIPE
@@ -89,9 +90,13 @@ def test_rings_that_come_together_are_one_message_each(valkey_url: str, queue: s
 
 def test_the_last_ring_is_sent_however_it_fell(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
+
+    def has_sent(count: int) -> bool:
+        return wakeups.sent_count == count
+
     for wanted in range(1, 6):
         wakeups.notify(["sweep"])
-        wait_until(lambda wanted=wanted: wakeups.sent_count == wanted, "the ring was sent")
+        wait_until(partial(has_sent, wanted), "the ring was sent")
     wakeups.close()
 
 
@@ -104,10 +109,12 @@ def test_a_controller_that_is_not_known_is_not_rung(valkey_url: str, queue: str)
 
 def test_many_threads_may_ring(valkey_url: str, queue: str):
     wakeups = wakeups_for(valkey_url, queue)
-    threads = [
-        threading.Thread(target=lambda: [wakeups.notify(["sweep"]) for _ in range(100)])
-        for _ in range(8)
-    ]
+
+    def ring() -> None:
+        for _ in range(100):
+            wakeups.notify(["sweep"])
+
+    threads = [threading.Thread(target=ring) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from sqlalchemy import Engine
 from app.adapters.system_clock import steady_seconds
 from app.adapters.thread_effects import ThreadEffects
 from app.bootstrap import NoWakeups
+from app.orchestration.frame.controller_frame import RowController
 from app.storage.schema import tables
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.servers.embedded import wait_until
@@ -22,7 +24,7 @@ from workers.controller_threads import RUNS_MAX, ControllerThreads
 from workers.due_timer import IDLE_PAUSE_SECONDS, DueTimer
 
 
-class Told:
+class Told(RowController[Any]):
     """A controller that is due when the test says so."""
 
     limit = 10
@@ -40,6 +42,13 @@ class Told:
             raise RuntimeError("the rows cannot be read")
         seconds = self.due_in_seconds
         return None if seconds is None else uow.now + timedelta(seconds=seconds)
+
+    def select(self, uow: UnitOfWork, limit: int) -> list[Any]:
+        """None: `Runs` stands for its work."""
+        return []
+
+    def apply(self, uow: UnitOfWork, work: Any, result: Any) -> None:
+        """There is no work."""
 
 
 class Runs:
@@ -69,6 +78,10 @@ class Runs:
         if controller.broken:
             raise RuntimeError("it failed")
         return self.worked
+
+    def have_begun(self, count: int) -> bool:
+        """Whether so many have begun by now."""
+        return len(self.began) == count
 
     def after(self, name: str, worked: int | None) -> None:
         """Remember how it ended."""
@@ -120,7 +133,7 @@ def test_a_slow_cloud_call_holds_up_neither_the_next_one_nor_the_queue():
         for each in range(1, RUNS_MAX["cloud"] + 1):
             # A ring for a controller that still waits for its thread is no second one.
             threads.notify([one.name for one in clouds])
-            wait_until(lambda n=each: len(runs.began) == 3 * n, f"run {each} of each")
+            wait_until(partial(runs.have_begun, 3 * each), f"run {each} of each")
         threads.notify([one.name for one in clouds])
         threads.notify(["quick"])
         wait_until(lambda: "quick" in runs.began, "the queue has its own thread")

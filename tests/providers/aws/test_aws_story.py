@@ -46,7 +46,7 @@ _LIMITS = Limits(
 class AwsStory(Story):
     """A deployment that rents on the fake account; time is the clock's own."""
 
-    time = property(lambda self: datetime.now(UTC), lambda self, value: None)  # type: ignore[assignment]
+    time = property(lambda self: datetime.now(UTC), lambda self, value: None)
 
     def __init__(self, engine: Engine, folder: Path, fake: AwsFake, **more: Any) -> None:
         super().__init__(engine, folder, _LIMITS)

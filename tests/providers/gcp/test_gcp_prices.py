@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -209,7 +210,8 @@ def test_monthly_units_and_timelines_of_prices_are_read(gce: FakeGce) -> None:
     gce.prices.skus = timeline  # type: ignore[method-assign]
     api = ComputeApi(gcp_settings(gce), AnonymousCredentials())
     (unit,) = read_unit_prices(api, price_data(), NOW)
-    assert (unit.microusd_per_hour, unit.effective_at) == (100, START)  # $0.073 over 730 hours
+    assert unit.microusd_per_hour == Fraction(100), "$0.073 over 730 hours"
+    assert unit.effective_at == START
     assert unit.market is Market.SPOT
 
 

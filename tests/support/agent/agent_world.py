@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,18 @@ class World:
         return self.plane
 
     def start(
-        self, machine: str = "i-1", cloud: str = "ec2", port: int | None = None, **more: str
+        self,
+        machine: str = "i-1",
+        cloud: str = "ec2",
+        port: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        **more: str,
     ) -> subprocess.Popen[bytes]:
         assert self.plane is not None
         if machine not in self.metadata:
             self.metadata[machine] = FakeMetadata(machine)
         port = port or free_port(PORTS_EACH)
-        environment = {
+        variables = {
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
             "LOWTIDE_CONTROL_URL": self.plane.url,
@@ -127,10 +133,11 @@ class World:
             "LOWTIDE_PORT_FROM": str(port),
             "LOWTIDE_PORT_TO": str(port + PORTS_EACH - 1),
             "LOWTIDE_POWEROFF_COMMAND": f"touch {self.root}/{machine}-is-off",
+            **(environment or {}),
             **more,
         }
         command = [sys.executable, "-m", "trainer.agent.main"]
-        agent = subprocess.Popen(command, env=environment, cwd=self.root)
+        agent = subprocess.Popen(command, env=variables, cwd=self.root)
         self.agents.append(agent)
         return agent
 

@@ -6,6 +6,7 @@ Not here: what is expected of it (tests/unit/agent/test_agent_supervisor*.py).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from trainer.agent.rules import actions as act
 from trainer.agent.rules import observations as seen
@@ -25,6 +26,8 @@ from trainer.protocol.directive import (
 )
 from trainer.protocol.run_config import RunConfig
 
+Kind = TypeVar("Kind", bound=act.Action)
+
 LEASE = 1_800.0
 HOLD = Directive(DirectiveKind.HOLD, 1)
 
@@ -37,7 +40,7 @@ class Machine:
         bundled: bool = True,
         now: float = 1_000.0,
         outputs: dict[str, str] | None = None,
-        **initial: object,
+        **initial: Any,
     ) -> None:
         self.now = now
         self.asked: list[act.Action] = []
@@ -78,12 +81,12 @@ class Machine:
         reply = ReportReply(ack, LEASE, 5.0, directive)
         return self.see(seen.ReportAnswered(self.now, reply))
 
-    def told(self, kind: DirectiveKind, fence: int | None = 1, **more: object) -> list[act.Action]:
+    def told(self, kind: DirectiveKind, fence: int | None = 1, **more: Any) -> list[act.Action]:
         self.version += 1
         more.setdefault("node_rank", 0)
         return self.answered(Directive(kind, self.version, fence, "attempt", **more))
 
-    def running(self, fence: int = 1, **more: object) -> Machine:
+    def running(self, fence: int = 1, **more: Any) -> Machine:
         self.told(DirectiveKind.PREPARE, fence, **more)
         self.see(seen.Prepared(fence, None, 29_501))
         self.told(DirectiveKind.TRAIN, fence, master_port=29_501, **more)
@@ -98,19 +101,19 @@ class Machine:
         by_the_way = (FactKind.PHASE, FactKind.METRICS)
         return [kind for kind in self.kinds() if kind not in by_the_way]
 
-    def fact(self, kind: FactKind) -> dict[str, object]:
+    def fact(self, kind: FactKind) -> dict[str, Any]:
         return [fact.data for fact in self.state.facts.pending if fact.kind is kind][-1]
 
-    @property
     def stage(self) -> Stage | None:
+        """Not a property: type checkers take an attribute that was once compared as unchanged."""
         return self.state.work.stage if self.state.work else None
 
 
-def of(kind: type, asked: Iterable[act.Action]) -> list[act.Action]:
+def of(kind: type[Kind], asked: Iterable[act.Action]) -> list[Kind]:
     return [action for action in asked if isinstance(action, kind)]
 
 
-def ended(outcome: TrainerOutcome, **more: object) -> TrainerEnd:
+def ended(outcome: TrainerOutcome, **more: Any) -> TrainerEnd:
     return TrainerEnd(outcome, **more)
 
 

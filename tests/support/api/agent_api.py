@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 import httpx
@@ -42,6 +42,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.market.offer import Market, Pool
+from app.domain.spec.spec_document import SpecDocument
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.gang.stop_job import order_stop
@@ -116,7 +117,8 @@ def make_gang(
         )
     whole = {"run": "python train.py", "resources": {"gpu": "V100:1"}, "nodes": nodes, **spec}
     job = Job(
-        id=entropy.new_id(), project_id=project_id, name=name, spec=whole, spec_digest="d",
+        id=entropy.new_id(), project_id=project_id, name=name,
+        spec=cast(SpecDocument, whole), spec_digest="d",
         state=JobState.STARTING, priority=0, node_count=nodes, submitted_at=now, updated_at=now,
         queue_rank_at=now, capacity_key="k", budget_id=budget_id, next_fence=2,
     )  # fmt: skip
@@ -157,6 +159,14 @@ def cancel(runtime: Runtime, job_id: UUID) -> None:
         order_stop(aggregate, StopCause.USER, "Cancelled by test.", runtime.limits)
 
 
+class AgentsApi(Protocol):
+    """What an agent, and a test of one, uses of a served api."""
+
+    url: str
+    client: httpx.Client
+    engine: Engine
+
+
 @dataclass
 class ServedApi:
     """A served api process, as far as agents go. `client` holds answers against /openapi.json."""
@@ -181,7 +191,8 @@ class ServedApi:
 
     @property
     def board(self) -> ReportCacheDriver:
-        return self.app.state.report_cache
+        board: ReportCacheDriver = self.app.state.report_cache
+        return board
 
 
 @contextlib.contextmanager
@@ -220,7 +231,7 @@ def served(
 class SpeakingAgent:
     """An agent that says what a test tells it to. `credential` is there after `register`."""
 
-    api: ServedApi
+    api: AgentsApi
     gang: Gang
     rank: int = 0
     nonce: str = "nonce"

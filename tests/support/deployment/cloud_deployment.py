@@ -133,7 +133,7 @@ def running_on_fake_clouds(folder: Path) -> Iterator[CloudDeployment]:
             "LOWTIDE_GCP_ENDPOINT": gce.endpoint,
             "LOWTIDE_GCP_CATALOG_URL": gce.endpoint,
         }
-        plane = stack.enter_context(running_control_plane(port=port, **settings))
+        plane = stack.enter_context(running_control_plane(settings, port=port))
         yield CloudDeployment(plane, aws, gce, on_aws, on_gce, hall, traffic, s3, gcs, gcs.uri)
 
 

@@ -206,7 +206,10 @@ class ControlPlane:
 
 @contextmanager
 def running_control_plane(
-    *, port: int = 0, disks: Mapping[str, int] | None = None, **settings: str
+    settings: Mapping[str, str] | None = None,
+    *,
+    port: int = 0,
+    disks: Mapping[str, int] | None = None,
 ) -> Iterator[ControlPlane]:
     """`lowtide up` on a new folder and a port, 0: a free one; at the end all of it must be gone.
 
@@ -217,7 +220,7 @@ def running_control_plane(
             name: mounted.enter_context(small_disk(folder / "state" / name, megabytes << 10))
             for name, megabytes in (disks or {}).items()
         }
-        plane = ControlPlane(folder / "state", settings, port)
+        plane = ControlPlane(folder / "state", dict(settings or {}), port)
         plane.disks = made
         try:
             plane.await_ready()

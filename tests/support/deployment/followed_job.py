@@ -68,6 +68,10 @@ class FollowedJob:
         found: Document = self.plane.get(f"/jobs/{self.id}")
         return found
 
+    def has_final_cost(self) -> bool:
+        """Whether nothing can be added to its costs any more."""
+        return self.show()["money"]["cost_final_at"] is not None
+
     def until(
         self, met: Callable[[Document], bool], what: str, seconds: float = JOB_SECONDS
     ) -> Document:
@@ -245,7 +249,7 @@ def assert_all_books_close(plane: ControlPlane) -> None:
     plane.end_marks.clear()
     for job in jobs:
         final = "the final cost of " + job.id
-        plane.wait(lambda j=job: j.show()["money"]["cost_final_at"] is not None, final)
+        plane.wait(job.has_final_cost, final)
         job.assert_books_close()
 
 

@@ -90,7 +90,7 @@ class ScriptedGce:
         )
 
     def connect(self) -> tuple[CloudProvider, PriceSource]:
-        api = ComputeApi(self._settings, AnonymousCredentials())  # type: ignore[no-untyped-call]
+        api = ComputeApi(self._settings, AnonymousCredentials())
         prices = GcpPriceSource(api, shipped_catalog("gcp"), self.time.now)
         provider = GcpProvider(
             self._settings,

@@ -173,7 +173,11 @@ class FakeGce:
         raise ApiError(404, "notFound", f"{method} {path} is no path of the fake")
 
     def _routes(self) -> Iterator[tuple[str, str, Any]]:
-        engine, request_id = self.engine, lambda query: query.get("requestId", "")
+        engine = self.engine
+
+        def request_id(query: dict[str, str]) -> str:
+            return query.get("requestId", "")
+
         zone, region, one = r"/zones/([^/]+)", r"/regions/([^/]+)", r"/([^/]+)"
         yield (
             "POST",

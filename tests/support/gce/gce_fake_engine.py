@@ -95,10 +95,11 @@ class Engine:
         """Do what is due, in its order."""
         now = self.now()
         for vm in list(self.live.values()):
-            limit = vm.run_limit_seconds
-            running = vm.status == "RUNNING" and vm.started_at is not None
-            if running and limit is not None and vm.started_at + limit <= now:
-                self._take(vm, "delete", SYSTEM, rounded(vm.started_at + limit))
+            limit, since = vm.run_limit_seconds, vm.started_at
+            if vm.status != "RUNNING" or limit is None or since is None:
+                continue
+            if since + limit <= now:
+                self._take(vm, "delete", SYSTEM, rounded(since + limit))
         while not self.operations_hang:
             due = [one for one in self.operations.values() if not one.done and one.due_at <= now]
             if not due:
@@ -265,7 +266,11 @@ class Engine:
             raise ApiError(400, "resourceInUseByAnotherResource", text)
         link = url("zones", zone, "disks", name)
         operation = self._operation(f"zones/{zone}", "delete", link, OURS)
-        operation.finish = lambda one, at: self.disks.pop((zone, name), None) and None
+
+        def finish(_: Operation, at: float) -> None:
+            self.disks.pop((zone, name), None)
+
+        operation.finish = finish
         return operation
 
     def _let_go(self, vm: Vm) -> None:
@@ -371,7 +376,7 @@ class Engine:
 
     def _room(self, zone: str, body: dict[str, Any]) -> int:
         model = body.get("scheduling", {}).get("provisioningModel", "STANDARD")
-        taken = sum(vm.zone == zone and vm.model == model for vm in self.live.values())
+        taken: int = sum(vm.zone == zone and vm.model == model for vm in self.live.values())
         return self.world.rooms.get((zone, model), self.world.room) - taken
 
     def _stockout(self, zone: str) -> tuple[str, str]:

@@ -98,10 +98,10 @@ class DecidingStore:
 
     def client(self, values: dict[str, str], folder: str = "") -> Any:
         later = {**values, "expires_at": None}
+        # Of the kind that the store of this scheme asks.
+        provider: dict[str, Any] = {"credential_provider": lambda: later}
         uri = f"{self.scheme}://{BUCKET}/{folder}".rstrip("/")
-        return obstore.store.from_url(
-            uri, credential_provider=lambda: later, client_options={"allow_http": True}
-        )
+        return obstore.store.from_url(uri, client_options={"allow_http": True}, **provider)
 
 
 def opened(cloud: DecidingStore, folder: str, access: StorageAccess) -> StorageRoot:

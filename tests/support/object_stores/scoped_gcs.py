@@ -146,8 +146,8 @@ class ScopedGcs(GcsFake):
         seconds = 3_600 if self.lifetime is None else self.lifetime
         until = time.monotonic() + seconds
         self.tokens[name] = Token(f"job {len(self.exchanged)}", wide.permissions, rules, until)
-        told = {"access_token": name, "token_type": "Bearer", "expires_in": 3_600}
-        return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
+        answer = {"access_token": name, "token_type": "Bearer", "expires_in": 3_600}
+        return 200, {"Content-Type": "application/json"}, json.dumps(answer).encode()
 
     def expire(self) -> None:
         """Every narrowed token ends now."""

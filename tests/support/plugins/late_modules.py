@@ -69,7 +69,10 @@ class _LateItems(list[pytest.Item]):
 
     def __getitem__(self, index: Any) -> Any:
         item = super().__getitem__(index)
-        return item.parent.test(item.nodeid) if isinstance(item, _Named) else item
+        if not isinstance(item, _Named):
+            return item
+        assert isinstance(item.parent, _LateModule)
+        return item.parent.test(item.nodeid)
 
 
 class Writer:

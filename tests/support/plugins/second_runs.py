@@ -40,7 +40,8 @@ class SecondRuns:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         # Under xdist the process that prints gets the reports of all workers here.
-        if report.outcome == "rerun":
+        # An outcome of pytest-rerunfailures, which pytest's own type does not name.
+        if str(report.outcome) == "rerun":
             self._reasons.setdefault(report.nodeid, _reason(report))
 
     @pytest.hookimpl(tryfirst=True)

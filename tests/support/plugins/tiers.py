@@ -28,7 +28,8 @@ class Tiers:
         if config.getoption("--full"):
             return
         named = {argument for argument in config.args if "::" in argument}
-        kept, left_out = [], []
+        kept: list[pytest.Item] = []
+        left_out: list[pytest.Item] = []
         for item in items:
             asked_for = any(item.nodeid.startswith(name) for name in named)
             long = item.get_closest_marker(MARK) is not None

@@ -77,7 +77,7 @@ def sleeping_stranger() -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def killed_at_the_end(process: subprocess.Popen[str]) -> Iterator[None]:
+def killed_at_the_end(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> Iterator[None]:
     """Kill and reap `process` on leaving, whatever happened."""
     with process:
         try:

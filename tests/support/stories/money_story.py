@@ -30,6 +30,7 @@ from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.market.offer import Hardware, Market, Offer, Pool
+from app.domain.spec.spec_document import SpecDocument
 from app.orchestration.frame.controller_frame import AnyController, run_controller
 from app.orchestration.frame.failing_work import FailingWork
 from app.orchestration.frame.runtime import Limits, Runtime
@@ -43,6 +44,7 @@ from app.storage.schema.money_tables import cost_rollups, ledger_entries
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.servers.table_rows import add_row, change_row, fetch
 from tests.support.stories.idle_controllers import run_until_idle
+from tests.support.stories.presence import present
 
 W = TypeVar("W")
 
@@ -126,7 +128,7 @@ class MoneyStory:
         return CostReports(self.engine)
 
     def make_runtime(self, limits: Limits, price_sources: dict[str, Any] | None = None) -> Runtime:
-        ports = {
+        ports: dict[str, Any] = {
             "begin": self.begin,
             "clock": self,
             "entropy": self.entropy,
@@ -137,7 +139,7 @@ class MoneyStory:
             "failing": FailingWork(),
         }
         # Money touches no other port; using one here is an error, not a silent success.
-        absent = {port.name: None for port in fields(Runtime)}
+        absent: dict[str, Any] = {port.name: None for port in fields(Runtime)}
         return Runtime(**{**absent, **ports})
 
     def now(self) -> datetime:
@@ -190,9 +192,9 @@ class MoneyStory:
         labels: dict[str, str] | None = None,
     ) -> Job:
         job_id, budget_id = self.entropy.new_id(), self.entropy.new_id()
-        spec = {
+        spec: SpecDocument = {
             "run": "python train.py",
-            "resources": {"gpu": "V100:1"},
+            "resources": {"gpu": ["V100:1"]},
             "labels": labels or {},
             "estimate": {"hours": 1, "gpu": "V100:1"},
         }
@@ -248,7 +250,13 @@ class MoneyStory:
             count=1,
             min_count=1,
             market=Market.SPOT,
-            bids=[{"pool": POOL.key, "price_microusd_per_hour": price}],
+            bids=[
+                {
+                    "pool": POOL.key,
+                    "price_microusd_per_hour": price,
+                    "max_price_microusd_per_hour": price,
+                }
+            ],
             params_digest="d",
             purpose="gang",
             outcome=LaunchOutcome.PENDING,
@@ -322,7 +330,7 @@ class MoneyStory:
         """The cloud's word that the machine ended then."""
         at = self.after(ended)
         with self.begin() as uow:
-            stored = uow.instances.get(machine.id)
+            stored = present(uow.instances.get(machine.id))
             stored.state = InstanceState.TERMINATED
             stored.ended_at, stored.ended_by = at, ended_by
             stored.ended_source = said or "provider_record"

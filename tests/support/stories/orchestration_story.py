@@ -262,8 +262,8 @@ class Story:
 
     # --- people ---
 
-    def submit(self, nodes: int = 1, **spec: Any) -> UUID:
-        whole = {"run": "python train.py", "resources": {"gpu": "V100:1"}, "nodes": nodes, **spec}
+    def submit(self, **spec: Any) -> UUID:
+        whole = {"run": "python train.py", "resources": {"gpu": "V100:1"}, "nodes": 1, **spec}
         with self.runtime.begin() as uow:
             done = submit_job(uow, self.runtime, self.project_id, parse_spec(whole), BY_PERSON)
         return done.job_id
@@ -330,7 +330,7 @@ class Story:
 
     def training(self, nodes: int = 1, **spec: Any) -> tuple[UUID, list[UUID]]:
         """A new job that trains: its id, and its machines by rank."""
-        job_id = self.submit(nodes, **spec)
+        job_id = self.submit(nodes=nodes, **spec)
         self.train(job_id)
         return job_id, self.members(job_id)
 

@@ -118,4 +118,4 @@ def p95(values: list[float]) -> float:
 
 def _median_step(attempt: Attempt) -> float:
     at = [line["at"] for line in attempt.lines("step")]
-    return statistics.median(then - now for now, then in itertools.pairwise(at))
+    return float(statistics.median(then - now for now, then in itertools.pairwise(at)))

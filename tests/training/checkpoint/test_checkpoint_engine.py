@@ -145,7 +145,7 @@ def test_shares_cover_every_row_once_and_are_alike_in_size(parts: int) -> None:
 
 
 def test_ranks_write_their_shares_and_the_first_commits(tmp_path: Path) -> None:
-    state = {
+    state: dict[str, dict[str, Any]] = {
         "weights": {"large": torch.rand(3000, 2000), "odd": torch.rand(7)},
         "training_state": {"place": {"step": 4}},
     }

@@ -72,7 +72,9 @@ def test_ranks_go_on_bit_for_bit_each_with_its_own(
     options = {"extra": "dict", "plain": True, "wide": 1 << 20}
     config = {**MOVING, "parallel": parallel, "model_options": options}
     name = f"moving-{parallel}-{machines}"
-    shape = {"machines": machines, "ranks_each": 2 // machines, "together": machines > 1}
+    shape: dict[str, Any] = {
+        "machines": machines, "ranks_each": 2 // machines, "together": machines > 1,
+    }  # fmt: skip
     whole = gangs.start(f"{name}-whole", config, **shape)
     for machine in whole:
         assert machine.wait() == 0, machine.log()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,4 +61,5 @@ def _found(data: str, **options: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    {"upload": upload, "read": read}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"upload": upload, "read": read}
+    programs[sys.argv[1]](*sys.argv[2:])

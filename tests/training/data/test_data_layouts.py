@@ -17,6 +17,7 @@ from trainer.protocol.train_options.data import DataOptions
 from trainer.training.data import Part, load_data
 from trainer.training.data.loading.data_parts import BadSampleError, SubPart
 from trainer.training.data.sources import images as image_files
+from trainer.training.data.sources.arrays import TokenWindows
 from trainer.training.training_errors import ConfigError, DataError
 
 
@@ -143,6 +144,7 @@ def test_tokens_are_windows_that_overlap_by_one(tmp_path: Path) -> None:
     alone = load_data(str(one_file), 0, DataOptions(context_length=16, vocabulary=999))
     assert [len(alone.part(name)) for name in ("train", "validation", "test")] == [43, 12, 7]
     assert isinstance(alone.train, SubPart)
+    assert isinstance(alone.train.whole, TokenWindows)
     assert alone.train.whole.read(60)[1][-1] == 976
     with pytest.raises(BadSampleError, match="token 992 is outside the vocabulary of 980"):
         replace(alone.train.whole, vocabulary=980).read(61)
@@ -153,7 +155,7 @@ def test_synthetic_samples_are_made_when_they_are_read() -> None:
     data = load_data("synthetic", 0, options)  # 15 GB if it were held
     assert (data.shape, data.classes, len(data.train)) == ((3, 256, 256), 1000, 70_000)
     image, label = data.train.read(17)
-    assert (image.dtype, image.shape) == (np.uint8, (3, 256, 256))
+    assert (image.dtype, image.shape) == (np.dtype(np.uint8), (3, 256, 256))
     assert np.array_equal(image, data.train.read(17)[0])
     assert 0 <= label < 1000
     tokens = load_data("synthetic", 0, DataOptions(synthetic_shape=(8,), synthetic_classes=50))

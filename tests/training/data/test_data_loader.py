@@ -21,7 +21,7 @@ from trainer.training.training_errors import DataError
 
 BATCH = 12
 CPU = torch.device("cpu")
-PHOTOS = {"image_size": 16, "cache": "off"}
+PHOTOS: dict[str, Any] = {"image_size": 16, "cache": "off"}
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +115,18 @@ def test_more_parts_after_a_restart_are_the_same_samples(flowers: Path) -> None:
 
 
 def test_no_generator_of_the_process_is_touched(flowers: Path) -> None:
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    def numpy_state() -> list[int]:
+        numbers: list[int] = np.random.get_state(legacy=False)["state"]["key"].tolist()
+        return numbers
+
+    before = torch.get_rng_state(), numpy_state(), random.getstate()
     loader = loader_for(flowers, workers=2, **PHOTOS)
     loader.start(0)
     loader.next()
     list(loader.part("validation"))
     loader.close()
     assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.random.get_state()[1].tolist() == before[1]
+    assert numpy_state() == before[1]
     assert random.getstate() == before[2]
 
 
@@ -163,7 +167,7 @@ def test_a_bad_sample_ends_the_run_in_one_line_that_names_it(spoiled: Path) -> N
 def test_a_bad_sample_is_replaced_by_its_neighbour_everywhere(spoiled: Path) -> None:
     found = []
     for workers in (0, 3):
-        options = {"on_bad_sample": "skip", "split": (1, 0, 0), **PHOTOS}
+        options: dict[str, Any] = {"on_bad_sample": "skip", "split": (1, 0, 0), **PHOTOS}
         loader = loader_for(spoiled, workers=workers, **options)
         found.append(steps(loader, 0, 4))
         assert loader.bad_samples >= 1

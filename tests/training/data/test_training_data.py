@@ -41,7 +41,7 @@ def test_the_split_is_seven_two_one_and_follows_the_seed(name: str) -> None:
     sizes = [len(part) for part in (data.train, data.validation, data.test)]
     total = sum(sizes)
     assert sizes == [total * 7 // 10, total * 9 // 10 - total * 7 // 10, total - total * 9 // 10]
-    ids = np.arange(sizes[2])
+    ids = range(sizes[2])
     images, again, others = (
         np.stack([each.test.read(index)[0] for index in ids]) for each in (data, same, other)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.training.gang.torchrun_gang import GangStarter, wait_until
+from tests.training.gang.torchrun_gang import GangStarter, Machine, wait_until
 from tests.training.loop.one_rank import STACK
 from tests.training.models.own_models import Spare
 from trainer.training.config import parse_config
@@ -40,7 +41,7 @@ def test_a_parameter_that_a_step_left_unused_is_named(alone_in_a_group: Gang, fi
     with shared.part_of_step(last=True):
         loss = shared.call(torch.rand(4, 1, 8, 8)).sum()
         shared.backward_begins(loss)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # PyTorch has no types for it
         if finds:
             shared.backward_ended()
             return
@@ -86,6 +87,10 @@ def test_whose_fault_it_was_is_told_apart(gangs: GangStarter, parallel: str) -> 
     assert machines[0].ending(0)["error"]["kind"] == "peer_communication"
 
 
+def _makes_its_model(machine: Machine) -> bool:
+    return "the model is being made" in machine.log()
+
+
 @pytest.mark.full
 def test_who_was_asked_to_stop_before_the_first_step_does_not_fail_when_others_have_left(
     gangs: GangStarter,
@@ -94,7 +99,7 @@ def test_who_was_asked_to_stop_before_the_first_step_does_not_fail_when_others_h
     config = {**STACK, "model": "tests.training.models.own_models:Late", "preflight": False}
     machines = gangs.start("left", config, machines=2, ranks_each=1)
     for machine in machines:
-        wait_until(lambda machine=machine: "the model is being made" in machine.log())
+        wait_until(partial(_makes_its_model, machine))
     os.kill(machines[0].rank_pid(0), signal.SIGTERM)
     os.kill(machines[1].rank_pid(1), signal.SIGKILL)
     machines[0].wait()

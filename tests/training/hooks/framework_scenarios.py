@@ -59,7 +59,8 @@ def _fit(hooks: Hooks, strategy: Any) -> list[str]:
             self.net = torch.nn.Linear(2, 1)
 
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
-            return self.net(torch.stack(list(batch))).mean()
+            loss: torch.Tensor = self.net(torch.stack(list(batch))).mean()
+            return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.1)

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint
 import torch.distributed.device_mesh
 import torch.distributed.tensor
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from tests.training.hooks import stand_in_gpu
 from trainer.hooks import Hooks, SaveFailed
@@ -216,7 +217,7 @@ def save_distributed(hooks: Hooks, _: Path) -> list[str]:
     state = _sharded(float(hooks.rank + 1))
 
     def write(folder: Path) -> None:
-        torch.distributed.checkpoint.save(state, checkpoint_id=folder)
+        save(state, checkpoint_id=folder)
 
     saved = hooks.save(3, write, final=True, every_rank=True)
     return sorted(path.name for path in saved.iterdir())
@@ -225,7 +226,7 @@ def save_distributed(hooks: Hooks, _: Path) -> list[str]:
 def load_distributed(hooks: Hooks, _: Path) -> list[float]:
     """What this rank's machine has of it after a restore."""
     state = _sharded(0.0)
-    torch.distributed.checkpoint.load(state, checkpoint_id=hooks.resume())
+    load(state, checkpoint_id=hooks.resume())
     rows: list[float] = state["weights"].to_local()[:, 0].tolist()  # type: ignore[attr-defined]
     return [*rows, float(state["counter"].item())]
 

@@ -34,7 +34,7 @@ computed: dict[str, int] = {}
 class OnGpu(torch.Tensor):
     """A tensor on GPU ``index``, which tensors of the processor cannot be mixed with."""
 
-    index: int
+    gpu_index: int
 
     @classmethod
     def __torch_function__(
@@ -43,7 +43,7 @@ class OnGpu(torch.Tensor):
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
         tensors = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        index = next(each.index for each in tensors if isinstance(each, OnGpu))
+        index = next(each.gpu_index for each in tensors if isinstance(each, OnGpu))
         if name == "__get__":
             return _attribute(func, args[0], index)
         if name not in PLACES:
@@ -65,7 +65,7 @@ class OnGpu(torch.Tensor):
         return plain(self).__reduce_ex__(protocol)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return on_gpu(plain(self).clone(), self.index)
+        return on_gpu(plain(self).clone(), self.gpu_index)
 
 
 class _Gpus(TorchFunctionMode):
@@ -96,7 +96,7 @@ def on_gpu(value: Any, index: int) -> Any:
         return value
     with torch._C.DisableTorchFunction():
         made = value if type(value) is OnGpu else value.as_subclass(OnGpu)
-    made.index = index
+    made.gpu_index = index
     return made
 
 
@@ -131,12 +131,11 @@ def install(count: int = 1) -> None:
     cuda.empty_cache = cuda.synchronize = lambda *_: None
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     _stand_in_for_nccl()
-    _Gpus().__enter__()
+    _Gpus().__enter__()  # type: ignore[no-untyped-call]  # PyTorch has no types for it
 
 
 def _stand_in_for_nccl() -> None:
     meet, meet_all = dist.init_process_group, dist.barrier
-    parallel = nn.parallel.DistributedDataParallel
 
     def init_process_group(backend: str | None = None, **options: Any) -> None:
         assert backend == "nccl", f"a machine with GPUs, and the group's backend is {backend}"
@@ -147,7 +146,7 @@ def _stand_in_for_nccl() -> None:
     def barrier(*_: Any, **__: Any) -> None:
         meet_all(group=_beside[0])
 
-    class Distributed(parallel):
+    class Distributed(nn.parallel.DistributedDataParallel):
         def __init__(self, module: nn.Module, **options: Any) -> None:
             own = f"cuda:{os.environ['LOCAL_RANK']}"
             places = {str(parameter.device) for parameter in module.parameters()}
@@ -157,14 +156,15 @@ def _stand_in_for_nccl() -> None:
             super().__init__(module, process_group=_beside[0], **options)
 
         def forward(self, *inputs: Any, **options: Any) -> Any:
-            answer = super().forward(*inputs, **options)
+            answer: Any = super().forward(*inputs, **options)  # type: ignore[no-untyped-call]  # PyTorch has no types for it
             # Tensors of a GPU are views here, which may not be changed in place behind its sink.
             return tree_map(lambda t: t.clone() if isinstance(t, OnGpu) else t, answer)
 
-    dist.barrier = barrier
-    dist.init_process_group = init_process_group
-    nn.parallel.DistributedDataParallel = Distributed  # type: ignore[misc]
-    nn.parallel.distributed.DistributedDataParallel = Distributed  # type: ignore[misc]
+    group: Any = dist
+    group.barrier, group.init_process_group = barrier, init_process_group
+    parallel: Any = nn.parallel
+    parallel.DistributedDataParallel = Distributed
+    parallel.distributed.DistributedDataParallel = Distributed
 
 
 def _moved(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -191,12 +191,12 @@ def _left(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
     if name in ("to", "cuda"):
         moved = _moved(name, args, dict(kwargs))
         stays = name == "to" and _device_in(args[1:], kwargs) is None
-        return on_gpu(moved, args[0].index) if stays else moved
+        return on_gpu(moved, args[0].gpu_index) if stays else moved
     return None
 
 
 def _attribute(func: Any, tensor: Any, index: int) -> Any:
-    if func == torch.Tensor.device.__get__:  # type: ignore[attr-defined]
+    if func == torch.Tensor.device.__get__:
         return torch.device("cuda", index)
     if func == torch.Tensor.is_cuda.__get__:  # type: ignore[attr-defined]
         return True
@@ -206,7 +206,7 @@ def _attribute(func: Any, tensor: Any, index: int) -> Any:
 
 def _check_one_device(func: Any, tensors: list[torch.Tensor], index: int) -> None:
     for each in tensors:
-        elsewhere = not isinstance(each, OnGpu) or each.index != index
+        elsewhere = not isinstance(each, OnGpu) or each.gpu_index != index
         if elsewhere and each.dim() > 0:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices,"

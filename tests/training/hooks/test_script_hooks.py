@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,7 +193,7 @@ def test_where_only_the_first_machine_has_files_its_folder_is_the_whole(gangs: S
     ],
 )
 def test_what_cannot_become_one_checkpoint_is_refused_before_it_is_written(
-    gangs: ScriptGangs, variables: dict[str, str], sentence: str
+    gangs: ScriptGangs, variables: dict[str, Any], sentence: str
 ):
     root, ended = gangs.run("save_each_rank", machines=2, **variables)
     assert {each.error for each in ended} == {"SaveRefused"}

@@ -176,9 +176,9 @@ def test_an_error_without_a_type_of_its_own_is_asked_for_its_cause() -> None:
 
 
 def test_a_gpu_error_is_short_memory_by_its_number() -> None:
-    error = torch.AcceleratorError("CUDA error: out of memory")
+    error: Any = torch.AcceleratorError("CUDA error: out of memory")
     assert not is_out_of_memory(error)
-    error.error_code = 2
+    error.error_code = 2  # as PyTorch sets it, without a type
     assert is_out_of_memory(error)
 
 

@@ -159,6 +159,9 @@ class Moving(Stack):
     and an extra state, ``dict`` or ``tensor``, that grows. Both change what is computed.
     """
 
+    moving: Tensor
+    kept: Tensor
+
     def __init__(
         self,
         input_shape: tuple[int, int, int],

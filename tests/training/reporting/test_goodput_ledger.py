@@ -91,16 +91,20 @@ def test_no_time_at_all_is_no_goodput() -> None:
 
 def test_steps_of_an_earlier_attempt_are_recomputed_until_it_is_passed(tmp_path: Path) -> None:
     progress = ProgressLog(tmp_path / "progress.jsonl", reached_step=12)
+
+    def bucket() -> Bucket:
+        return progress.ledger.bucket
+
     progress.phase("train", 10)
-    assert progress.ledger.bucket is Bucket.RECOMPUTED_STEP
+    assert bucket() is Bucket.RECOMPUTED_STEP
     progress.write("step", step=11)
-    assert progress.ledger.bucket is Bucket.RECOMPUTED_STEP
+    assert bucket() is Bucket.RECOMPUTED_STEP
     progress.write("step", step=12)
-    assert progress.ledger.bucket is Bucket.USEFUL_STEP
+    assert bucket() is Bucket.USEFUL_STEP
     progress.phase("checkpoint", 12)
-    assert progress.ledger.bucket is Bucket.CHECKPOINT_STALL
+    assert bucket() is Bucket.CHECKPOINT_STALL
     progress.phase("train", 12)
-    assert progress.ledger.bucket is Bucket.USEFUL_STEP
+    assert bucket() is Bucket.USEFUL_STEP
 
 
 def test_a_log_line_has_six_digits_and_the_file_all_of_them(

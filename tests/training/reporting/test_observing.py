@@ -91,6 +91,7 @@ def test_half_precision_keeps_half_as_much() -> None:
     whole, half = (count_for(model, (3, 32, 32), dtype) for dtype in (None, torch.bfloat16))
     assert whole is not None
     assert half is not None
+    assert whole.activation_bytes is not None
     assert half.activation_bytes == pytest.approx(whole.activation_bytes / 2, rel=0.01)
     assert next(model.parameters()).grad is None
     assert int(model.get_buffer("bn1.num_batches_tracked")) == 0

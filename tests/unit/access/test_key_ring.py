@@ -31,6 +31,9 @@ class HandClock:
     def now(self) -> datetime:
         return self.at
 
+    def sleep(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
 
 class Known:
     """Answers with its owner, after its turn; raises what it holds instead."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from trainer.protocol.directive import DirectiveKind
 FULL = DiskFull("/scratch/lowtide/attempts", 512)
 
 
-def failed(machine: Machine, exit_code: int = 1, **error: object) -> dict[str, object]:
+def failed(machine: Machine, exit_code: int = 1, **error: Any) -> dict[str, Any]:
     """How the end of a failed trainer is told."""
     told = TrainerError("it ended", **error)
     end = ended(TrainerOutcome.FAILED, exit_code=exit_code, error=told)
@@ -91,7 +92,7 @@ def test_a_save_that_lacked_room_is_blamed_for_a_minute() -> None:
         {"exit_code": 2},
     ],
 )
-def test_what_is_known_to_have_another_cause_keeps_it(error: dict[str, object]) -> None:
+def test_what_is_known_to_have_another_cause_keeps_it(error: dict[str, Any]) -> None:
     machine = Machine().running()
     machine.see(seen.DiskSeen(FULL))
     expected = error.get("type")

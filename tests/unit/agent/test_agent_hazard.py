@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tests.support.agent.supervised_machine import Machine, of
 from trainer.agent.attempt.trainer_command import CommandContext, trainer_environment
@@ -24,7 +25,7 @@ CONFIG = RunConfig(
 
 def test_only_a_change_is_told_and_only_while_training() -> None:
     machine = Machine().running()
-    train = {"master_port": 29_501}
+    train: dict[str, Any] = {"master_port": 29_501}
     assert not of(act.TellOutlook, machine.told(DirectiveKind.TRAIN, **train))
     for hazard, price, times in ((0.5, 2.0, 1), (0.5, 2.0, 0), (6.0, 2.0, 1), (6.0, 2.5, 1)):
         more = {**train, "hazard_per_hour": hazard, "price_per_hour_usd": price}
@@ -38,7 +39,7 @@ def test_only_a_change_is_told_and_only_while_training() -> None:
 def test_what_it_started_with_is_not_told_again() -> None:
     machine = Machine()
     machine.told(DirectiveKind.PREPARE)
-    more = {"master_port": 29_501, "hazard_per_hour": 0.5}
+    more: dict[str, Any] = {"master_port": 29_501, "hazard_per_hour": 0.5}
     assert not of(act.TellOutlook, machine.told(DirectiveKind.TRAIN, **more))
     machine = Machine().running(hazard_per_hour=0.5)
     assert not of(act.TellOutlook, machine.told(DirectiveKind.TRAIN, **more))

@@ -7,6 +7,7 @@ the store's own checks before a manifest (tests/integration/checkpoints/test_age
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -33,11 +34,11 @@ def test_a_stop_lets_the_upload_under_way_end() -> None:
     machine = uploading()
     assert of(act.KillTrainer, machine.told(DirectiveKind.STOP))
     machine.see(seen.TrainerExited(1, GONE))
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     assert FactKind.TRAINER_ENDED not in machine.kinds()
     machine.told(DirectiveKind.STOP)
     machine.told(DirectiveKind.HOLD, fence=None)  # the verdict has come: nothing is hurried by it
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     machine.see(committed(1, saved(7)))
     assert machine.kinds_that_matter()[-2:] == [FactKind.CHECKPOINT, FactKind.TRAINER_ENDED]
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "killed"
@@ -56,11 +57,11 @@ def test_after_a_stop_nothing_is_waited_for_that_does_not_come() -> None:
     machine.told(DirectiveKind.STOP)
     machine.see(seen.TrainerExited(1, GONE))
     machine.after(Timings().closing)
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     without = Machine().running()
     without.told(DirectiveKind.STOP)
     without.see(seen.TrainerExited(1, GONE))
-    assert without.stage is Stage.ENDED
+    assert without.stage() is Stage.ENDED
 
 
 def test_after_a_stop_the_lease_still_ends_everything() -> None:
@@ -69,9 +70,9 @@ def test_after_a_stop_the_lease_still_ends_everything() -> None:
     machine.see(seen.TrainerExited(1, GONE))
     assert machine.state.lease_until is not None
     machine.after(machine.state.lease_until - machine.now - 1.0)
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     machine.after(1.0)
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
 
 
 def test_the_next_attempt_waits_for_the_last_checkpoint_of_this_one() -> None:
@@ -113,7 +114,7 @@ def test_the_time_of_a_drain_is_the_taken_machines_and_not_the_survivors(
     exited_in_time: bool,
 ) -> None:
     machine = Machine().running()
-    drain = {"drain_seconds": 20.0, "drain_cause": DrainCause.INTERRUPTION}
+    drain: dict[str, Any] = {"drain_seconds": 20.0, "drain_cause": DrainCause.INTERRUPTION}
     machine.told(DirectiveKind.DRAIN, **drain)
     machine.see(seen.CheckpointReady(1, saved(9)))
     if exited_in_time:
@@ -123,7 +124,7 @@ def test_the_time_of_a_drain_is_the_taken_machines_and_not_the_survivors(
     if not exited_in_time:
         assert of(act.KillTrainer, asked)
         machine.see(seen.TrainerExited(1, GONE))
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     machine.see(committed(1, saved(9)))
     assert machine.kinds_that_matter()[-2:] == [FactKind.CHECKPOINT, FactKind.TRAINER_ENDED]
 
@@ -140,7 +141,7 @@ def test_the_time_of_a_stop_for_people_and_of_an_own_notice_is_kept() -> None:
             seen.TrainerExited(1, ended(TrainerOutcome.DRAINED, exit_code=75)),
         )
         machine.after(20.0)
-        assert machine.stage is Stage.ENDED
+        assert machine.stage() is Stage.ENDED
 
 
 # --- a store that is too slow for the notice ---
@@ -180,7 +181,7 @@ def test_what_can_still_be_committed_is_not_given_up_for_what_cannot() -> None:
     (next_one,) = of(act.PublishCheckpoint, machine.see(stored(sized(6, 100))))
     assert next_one.checkpoint.step == 7  # tried all the same
     machine.after(7.0)
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert machine.fact(FactKind.CHECKPOINT)["step"] == 6
     assert machine.fact(FactKind.TRAINER_ENDED)["unsent_step"] == 7
 

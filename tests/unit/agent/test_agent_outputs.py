@@ -5,6 +5,8 @@ Not here: the saving itself (tests/integration/agent/test_agent_data.py).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.agent.supervised_machine import Machine, committed, ended, of, saved
@@ -20,7 +22,7 @@ SAVED = seen.OutputsSaved(1, 2, 30, ("s3://acme/results/job",))
 PEERS = (Peer(0, "a", 1, 2), Peer(1, "b", 1, 2))
 
 
-def finished(**more: object) -> Machine:
+def finished(**more: Any) -> Machine:
     """A trainer that finished, with its final checkpoint on its way to the store."""
     machine = Machine(outputs={"out": "s3://acme/results"}, **more).running()
     machine.see(seen.CheckpointReady(1, saved(9, final=True)))
@@ -28,7 +30,7 @@ def finished(**more: object) -> Machine:
     return machine
 
 
-def saving(**more: object) -> Machine:
+def saving(**more: Any) -> Machine:
     machine = finished(**more)
     assert of(act.SaveOutputs, machine.see(committed(1, saved(9, final=True))))
     return machine
@@ -61,7 +63,7 @@ def test_outputs_that_fail_are_told_and_the_work_is_done() -> None:
 def test_only_finished_work_has_outputs(outcome: TrainerOutcome) -> None:
     machine = Machine(outputs={"out": "s3://acme/results"}).running()
     machine.see(seen.TrainerExited(1, ended(outcome, exit_code=3)))
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert not of(act.SaveOutputs, machine.asked)
     without = Machine().running()
     without.see(seen.CheckpointReady(1, saved(9, final=True)))
@@ -73,9 +75,9 @@ def test_a_notice_leaves_the_time_that_is_left() -> None:
     machine = saving()
     machine.see(seen.NoticeSeen(Notice(NoticeKind.INTERRUPTION, "terminate", 60.0, "s", "n")))
     machine.after(59.0)
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     machine.after(1.0)
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert "could not be saved in time" in str(machine.fact(FactKind.OUTPUTS)["error"])
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "finished"
 

@@ -15,7 +15,7 @@ from trainer.agent.machine.machine_folders import AttemptFolders
 from trainer.agent.notices import Notice, NoticeKind
 from trainer.agent.rules import actions as act
 from trainer.agent.rules import observations as seen
-from trainer.agent.rules.agent_state import LocalCheckpoint, Stage
+from trainer.agent.rules.agent_state import LocalCheckpoint, Stage, TrainerEnd
 from trainer.protocol.agent_report import FactKind, TrainerOutcome
 from trainer.protocol.checkpoint_manifest import CheckpointRef
 from trainer.protocol.directive import Directive, DirectiveKind, DrainCause, Peer
@@ -49,9 +49,9 @@ def test_another_machine_says_that_it_drained_once_its_share_is_up() -> None:
     machine.see(notice(60.0))
     assert asked_for(machine.see(ready(share(9, 2)))) == [2]  # nothing is waited for in a drain
     machine.see(seen.TrainerExited(1, DRAINED))
-    assert machine.stage is Stage.CLOSING
+    assert machine.stage() is Stage.CLOSING
     machine.see(seen.ShareSent(1, share(9, 2)))
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert machine.kinds_that_matter()[-1] is FactKind.TRAINER_ENDED
     assert FactKind.CHECKPOINT not in machine.kinds()
     told = machine.fact(FactKind.TRAINER_ENDED)
@@ -66,7 +66,7 @@ def test_another_machine_whose_share_does_not_get_away_says_that_too() -> None:
     machine.see(seen.PublicationFailed(1, share(9, 1), "the store is away"))
     assert asked_for(machine.after(2.0)) == [1]
     machine.after(28.0)
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert machine.fact(FactKind.TRAINER_ENDED)["unsent_step"] == 9
 
 
@@ -75,9 +75,9 @@ def test_a_finished_gang_ends_on_every_machine() -> None:
         machine = Machine().running(node_rank=rank)
         final = share(9, 3, final=True)
         machine.see(ready(final), seen.TrainerExited(1, FINISHED))
-        assert machine.stage is Stage.CLOSING
+        assert machine.stage() is Stage.CLOSING
         machine.see(committed(1, final) if rank == 0 else seen.ShareSent(1, final))
-        assert machine.stage is Stage.ENDED
+        assert machine.stage() is Stage.ENDED
         assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "finished"
         assert (FactKind.COMPLETION in machine.kinds()) == (rank == 0)
 
@@ -86,18 +86,20 @@ def test_what_can_never_be_whole_is_given_up_at_once() -> None:
     machine = Machine().running()
     machine.see(ready(share(9, 2)), seen.TrainerExited(1, FAILED))
     machine.see(seen.PublicationFailed(1, share(9, 2), "node 1 has none", hopeless=True))
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
     assert machine.fact(FactKind.TRAINER_ENDED)["unsent_step"] == 9
 
 
 @pytest.mark.parametrize(("end", "tries_again"), [(FAILED, False), (FINISHED, True)])
-def test_a_silent_machine_holds_up_only_the_end_of_a_run(end: object, tries_again: bool) -> None:
+def test_a_silent_machine_holds_up_only_the_end_of_a_run(
+    end: TrainerEnd, tries_again: bool
+) -> None:
     """The survivors of a gang that lost a machine are wanted for the next attempt."""
     machine = Machine().running()
     last = share(9, 2, final=tries_again)
     machine.see(ready(last), seen.TrainerExited(1, end))
     machine.see(seen.PublicationFailed(1, last, "nothing was heard", unheard=True))
-    assert (machine.stage is Stage.CLOSING) == tries_again
+    assert (machine.stage() is Stage.CLOSING) == tries_again
     assert asked_for(machine.after(2.0)) == ([2] if tries_again else [])
 
 

@@ -40,7 +40,7 @@ def test_prepares_trains_publishes_and_finishes_in_order() -> None:
     order = machine.kinds_that_matter()
     assert order[-3:] == [FactKind.CHECKPOINT, FactKind.COMPLETION, FactKind.TRAINER_ENDED]
     assert machine.fact(FactKind.TRAINER_ENDED)["outcome"] == "finished"
-    assert machine.stage is Stage.ENDED
+    assert machine.stage() is Stage.ENDED
 
 
 def test_the_timeline_of_phases_begins_with_boot_and_never_runs_backwards() -> None:

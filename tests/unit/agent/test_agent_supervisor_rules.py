@@ -84,9 +84,9 @@ def test_next_due_finds_every_instant_at_which_time_decides() -> None:
 def test_lower_versions_and_lower_fences_are_ignored() -> None:
     machine = Machine().running(fence=4)
     machine.answered(Directive(DirectiveKind.STOP, machine.version - 1, 4))
-    assert machine.stage is Stage.RUNNING
+    assert machine.stage() is Stage.RUNNING
     machine.told(DirectiveKind.STOP, fence=3)
-    assert machine.stage is Stage.RUNNING
+    assert machine.stage() is Stage.RUNNING
     assert of(act.KillTrainer, machine.told(DirectiveKind.STOP, fence=4))
 
 
@@ -239,7 +239,7 @@ def test_a_command_that_reports_no_step_is_not_watched_for_stalls() -> None:
     machine = Machine(bundled=False).running()
     machine.now += 1_200.0
     machine.answered(Directive(DirectiveKind.TRAIN, machine.version, 1, "attempt", 0))
-    assert machine.stage is Stage.RUNNING
+    assert machine.stage() is Stage.RUNNING
     assert FactKind.STALLED not in machine.kinds()
 
 
@@ -261,7 +261,7 @@ def test_finished_without_a_committed_final_manifest_is_a_failure_of_the_store()
     machine.after(600.0)
     told = machine.fact(FactKind.TRAINER_ENDED)
     assert told["outcome"] == "failed"
-    assert told["error"]["type"] == "store_unavailable"  # type: ignore[index]
+    assert told["error"]["type"] == "store_unavailable"
 
 
 def test_a_crash_after_the_final_manifest_is_still_finished() -> None:

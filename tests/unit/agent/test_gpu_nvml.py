@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from trainer.agent.gpu.gpu_faults import GpuFaultWatch, SmiAnswer, nvml_or_none
-from trainer.agent.gpu.gpu_nvml import NvmlUnavailable, open_nvml
+from trainer.agent.gpu.gpu_nvml import Nvml, NvmlGpus, NvmlUnavailable, open_nvml
 
 BUSES = ("00000000:2B:00.0", "00000000:3B:00.0")
 NOT_SUPPORTED, DRIVER_NOT_LOADED = 3, 9
@@ -80,6 +80,11 @@ class Recording:
         return SimpleNamespace(device=handle, eventType=8, eventData=number)
 
 
+def opened(library: Recording) -> NvmlGpus:
+    """Two GPUs are wanted. The functions of a module can be replaced, those of a class cannot."""
+    return open_nvml(2, cast(Nvml, library))
+
+
 def _given(answer: Any) -> Any:
     if isinstance(answer, Exception):
         raise answer
@@ -100,7 +105,7 @@ def watch_of(library: Recording, *kernel_lines: str) -> GpuFaultWatch:
         2,
         lambda: lines.pop() if lines else [],
         lambda *_: SmiAnswer("nvidia-smi is not to be asked where NVML answers"),
-        open_nvml(2, library),
+        opened(library),
     )
 
 
@@ -165,7 +170,7 @@ def test_fewer_gpus_than_rented_are_a_fault_when_seen_twice(library: Recording):
 
 
 def test_a_library_that_hangs_is_a_fault_when_it_hangs_twice(library: Recording):
-    gpus = open_nvml(2, library)
+    gpus = opened(library)
     library.hangs = threading.Event()
     assert gpus.poll(0.05) == []
     assert [one.kind for one in gpus.poll(0.05)] == ["silent"]
@@ -176,7 +181,7 @@ def test_a_library_that_hangs_is_a_fault_when_it_hangs_twice(library: Recording)
 def test_without_a_driver_or_the_library_nvidia_smi_is_asked(library: Recording):
     library.no_driver = True
     with pytest.raises(NvmlUnavailable, match="cannot be used"):
-        open_nvml(2, library)
+        opened(library)
     assert nvml_or_none(2) is None, "this machine has no NVIDIA driver"
     asked: list[tuple[str, ...]] = []
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from typing import Any
 
 import httpx
 import psycopg
@@ -40,7 +41,7 @@ def _illegal() -> Exception:
     return caught.value
 
 
-def _answer(error: Exception) -> tuple[int, dict, dict]:
+def _answer(error: Exception) -> tuple[int, dict[str, Any], dict[str, Any]]:
     app = FastAPI()
     install_error_responses(app)
 
@@ -120,4 +121,4 @@ def test_an_unexpected_error_is_told_to_the_log_alone(caplog: pytest.LogCaptureF
 
 def test_text_that_is_no_unicode_is_shown_as_well_as_possible():
     answer = problem(422, "bad \ud800 text")
-    assert json.loads(answer.body)["detail"] == "bad ? text"
+    assert json.loads(bytes(answer.body))["detail"] == "bad ? text"

@@ -209,7 +209,7 @@ def test_a_move_is_worth_less_for_the_time_and_the_money_it_takes():
     moment = _moment([1.0, 2.0, 3.0, 3.0], pool=1, left=6.0, time=9.5)
     assert _placement().choose(moment).pool == 0
     for more in ({"move_seconds": 5 * HOUR}, {"move_usd": 20.0}):
-        assert _placement(**more).choose(moment).pool == 1, more
+        assert _placement(4, 7, **more).choose(moment).pool == 1, more
 
 
 @pytest.mark.parametrize("more", [{"transfer_seconds": 5 * HOUR}, {"egress_usd": 20.0}])

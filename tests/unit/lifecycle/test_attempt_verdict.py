@@ -19,7 +19,7 @@ from app.domain.lifecycle.instance import EndedBy
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def ended(rank: int, outcome: str, **known: object) -> MemberEnd:
+def ended(rank: int, outcome: str, **known: Any) -> MemberEnd:
     return MemberEnd(rank, MemberOutcome(outcome), **known)
 
 
@@ -27,12 +27,12 @@ def peer_error(rank: int) -> MemberEnd:
     return ended(rank, "failed", peer_communication=True, exit_code=1, failed_at=START)
 
 
-def decide(*members: MemberEnd, **known: object) -> AttemptVerdict | None:
-    given: dict[str, object] = {"final_manifest": False, "deadline_passed": False} | known
+def decide(*members: MemberEnd, **known: Any) -> AttemptVerdict | None:
+    given: dict[str, Any] = {"final_manifest": False, "deadline_passed": False} | known
     return settle(members, **given)
 
 
-def outcome(*members: MemberEnd, **known: object) -> tuple[str, str]:
+def outcome(*members: MemberEnd, **known: Any) -> tuple[str, str]:
     verdict = decide(*members, **known)
     assert verdict is not None
     return verdict.state.value, verdict.end_reason.value

@@ -115,7 +115,7 @@ def test_attachments_of_before_disks_had_a_speed_are_read_and_written_so():
     slow = Attachments.from_json(stored)
     assert slow == Attachments(100, 80_000, 5_000, "price list", AT)
     assert slow.to_json() == stored
-    fast = {**stored, "disk_microusd_per_month": 9}
+    fast: Any = {**stored, "disk_microusd_per_month": 9}
     assert Attachments.from_json(fast).disk_microusd_per_month == 9
     assert Attachments.from_json(fast).to_json() == fast
 
@@ -185,6 +185,7 @@ def test_a_spec_with_every_key_is_stored_in_the_types_that_are_declared():
     assert set(stored["resources"]) == set(ResourcesDocument.__annotations__)
     assert (stored["budget_usd"], stored["deadline"], stored["nodes"]) == ("25.50", "36h", "2..4")
     texts = ("max_duration", "max_wait", "patience", "stall_timeout")
-    assert [type(stored[key]) for key in texts] == [str] * 4
+    whole: dict[str, object] = {**stored}
+    assert [type(whole[key]) for key in texts] == [str] * 4
     assert all(type(value) is str for key, value in stored["resources"].items() if key != "gpu")
     assert (stored["checkpoint"]["keep"], stored["estimate"]["hours"]) == (3, 3.0)

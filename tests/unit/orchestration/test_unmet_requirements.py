@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from app.domain.lifecycle.entities import Job
@@ -12,6 +12,7 @@ from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Pool
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.placement.unmet_requirements import UnmetRequirements, unmet_requirements
+from app.storage.reports.deployment_read_models import QuotedPoolRow
 from tests.support.stories import decision_story
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -24,28 +25,32 @@ RAW_SPEC: dict[str, Any] = {
 SPEC = parse_spec(RAW_SPEC)
 
 
-def quote(zone: str, price: int, **fields: Any) -> dict[str, Any]:
+def quote(zone: str, price: int, **fields: Any) -> QuotedPoolRow:
     market = fields.pop("market", Market.SPOT)
     hardware = {
         "gpu_name": fields.pop("gpu", "V100"), "gpu_count": 1, "gpu_memory_gb": 16, "vcpus": 8,
         "memory_gb": 61,
     }  # fmt: skip
-    return {
+    row = {
         "pool": Pool("local", zone[:-1], zone, "p3.2xlarge", market), "hardware": hardware,
         "price_microusd_per_hour": price, "on_demand_microusd_per_hour": FULL_PRICE,
         "cloud": "ec2", "quoted_at": NOW, "price_source": "trace", "available": 4,
-        "billing_speed": 1, "attachments": None, "hazard_factor": None, "cool_until_at": None,
+        "billing_speed": 1, "attachments": None, "hazard_factor": None, "provider": "local",
+        "cool_until_at": None, "cool_reason": None, "refusals": 0, "placement_score": None,
+        "placement_scored_at": None, "preemption_rate": None, "preemption_rate_at": None,
         **fields,
     }  # fmt: skip
+    return cast(QuotedPoolRow, row)
 
 
-def unmet(*rows: dict[str, Any], **fields: Any) -> UnmetRequirements:
+def unmet(*rows: QuotedPoolRow, **fields: Any) -> UnmetRequirements:
     return unmet_requirements(rows, parse_spec({**RAW_SPEC, **fields}), NOW)
 
 
 def waiting_job(**fields: Any) -> Job:
     return Job(
-        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec=RAW_SPEC, spec_digest="d",
+        id=UUID(int=1), project_id=UUID(int=2), name="digits", spec=SPEC.to_json(),
+        spec_digest="d",
         state=JobState.QUEUED, priority=50, node_count=2, submitted_at=NOW, updated_at=NOW,
         queue_rank_at=NOW, capacity_key="k", budget_id=UUID(int=3), **fields,
     )  # fmt: skip
@@ -119,8 +124,8 @@ def test_pools_that_never_serve_are_no_way_out_but_another_spec_is():
 
 def test_an_image_waits_for_a_machine_image_with_docker():
     row = quote("a1a", 900_000)
-    bare = {**row, "hardware": {**row["hardware"], "containers": False}}
-    bare["pool"] = replace(bare["pool"], provider="gcp")
+    hardware = {**row["hardware"], "containers": False}
+    bare = quote("a1a", 900_000, hardware=hardware, pool=replace(row["pool"], provider="gcp"))
     assert unmet(bare, image="own/image:1").unblocked_by == (
         "Machines with docker, for its `image`: name a machine image with docker in "
         "LOWTIDE_GCP_IMAGE.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,11 +27,11 @@ OLD = MachineLife(9 * HOUR, 1.0)
 COST = re.compile(r"for \$([\d,]+\.\d+)")
 
 
-def here(**changed: object) -> CurrentPlacement:
+def here(**changed: Any) -> CurrentPlacement:
     return replace(CurrentPlacement("a", 2 * USD, (OLD,), 1.0, 24 * HOUR), **changed)
 
 
-def there(price_usd: float, name: str = "b", **changed: object) -> Candidate:
+def there(price_usd: float, name: str = "b", **changed: Any) -> Candidate:
     return replace(Candidate(name, price_usd * USD, 1.0, (FRESH,)), **changed)
 
 

@@ -21,7 +21,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NEED = Need((parse_gpu_choice("V100"),), 0, 4, Market.SPOT, (), 0.9)
 
 
-def offer(zone: str = "us-west-2a", gpu: str = "V100", **other: object) -> Offer:
+def offer(zone: str = "us-west-2a", gpu: str = "V100", **other: Any) -> Offer:
     found = Offer(
         pool=Pool("local", zone[:-1], zone, "p3.2xlarge", Market.SPOT),
         hardware=Hardware(gpu, 1, 16, 8, 61),
@@ -33,7 +33,7 @@ def offer(zone: str = "us-west-2a", gpu: str = "V100", **other: object) -> Offer
         available=2,
         billing_speed=1,
     )
-    return replace(found, **other)  # type: ignore[arg-type]
+    return replace(found, **other)
 
 
 OFFERS = [
@@ -197,7 +197,7 @@ def test_no_choice_depends_on_the_sentence_of_a_verdict() -> None:
         assert unblocked_by(replace(outcome, considered=reworded)) == found
 
 
-def without_docker(provider: str = "gcp", **other: object) -> Offer:
+def without_docker(provider: str = "gcp", **other: Any) -> Offer:
     there = offer(available=9, **other)
     hardware = replace(there.hardware, containers=False)
     return replace(there, pool=replace(there.pool, provider=provider), hardware=hardware)

@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.projects.projects_file import FieldChange, parse_projects, rule_changes
 from app.domain.projects.read_rules import parse_rules
+from app.domain.projects.rules_document import RulesDocument
 from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.units.errors import SpecError
 
@@ -154,8 +155,8 @@ def test_a_file_that_is_wrong_in_many_places_names_the_first():
 
 
 def test_what_differs_is_told_field_by_field():
-    before = {"infra": ["aws"], "ceilings": {"nodes": 4, "gpus": 8}}
-    after = {"infra": ["aws", "gcp"], "ceilings": {"nodes": 4}, "markets": ["spot"]}
+    before: RulesDocument = {"infra": ["aws"], "ceilings": {"nodes": 4, "gpus": 8}}
+    after: RulesDocument = {"infra": ["aws", "gcp"], "ceilings": {"nodes": 4}, "markets": ["spot"]}
     assert rule_changes(before, after) == [
         FieldChange("ceilings.gpus", 8, None),
         FieldChange("infra", ["aws"], ["aws", "gcp"]),

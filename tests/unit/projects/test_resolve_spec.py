@@ -254,7 +254,7 @@ def test_what_is_written_stays_and_what_was_resolved_stays_so(
         found = resolved(rules, written)
     except SpecError:
         return
-    document = {**found.spec.to_json()}
+    document: dict[str, Any] = {**found.spec.to_json()}
     for field, value in parse_spec(written).to_written_json().items():
         if isinstance(value, dict):
             assert {**document[field], **value} == document[field]

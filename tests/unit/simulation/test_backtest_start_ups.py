@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def _rows(
     plan: ComparisonPlan,
     setting: PoolSetting,
     policies: tuple[str, ...] = ("greedy", "uniform_progress", "lowtide"),
-    **more: bool,
+    **more: Any,
 ) -> list[Row]:
     conditions = Conditions(folder, policies, history_hours=10.0, **more)
     found = run_plan(plan, setting, conditions, 1, lambda _done, _of: None)

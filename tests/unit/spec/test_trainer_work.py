@@ -68,7 +68,11 @@ def test_hours_follow_from_steps_or_from_epochs_of_data_that_is_built_in():
     # The worked example of docs/estimate.md.
     assert by_steps.estimate.hours == pytest.approx(13.07, rel=0.01)
     assert str(by_steps.estimate.gpu) == "A100:80GB:1"
-    made = {"model": "vit_base", "data": "synthetic", "synthetic_shape": [3, 224, 224]}
+    made: dict[str, Any] = {
+        "model": "vit_base",
+        "data": "synthetic",
+        "synthetic_shape": [3, 224, 224],
+    }
     made |= {"synthetic_samples": 100_000, "epochs": 10}
     by_epochs = described_work(spec_of(made, resources={"gpu": "H100:8"}))
     assert by_epochs is not None

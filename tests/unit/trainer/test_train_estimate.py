@@ -1,5 +1,7 @@
 """The closed-form estimate against published figures, and its own rules."""
 
+from typing import Any
+
 import pytest
 
 from trainer.protocol.gpu_models import GPU_NAMES, GpuModel, model_of_device, model_of_label
@@ -18,7 +20,7 @@ IMAGENET_SAMPLES = 1_281_167
 """Training images of ILSVRC 2012 (Russakovsky et al. 2015, table 2)."""
 
 
-def work(model: str = "resnet50", batch_size: int = 256, **options: object) -> RunFigures:
+def work(model: str = "resnet50", batch_size: int = 256, **options: Any) -> RunFigures:
     figures = known_figures(model, IMAGE, 1000)
     assert figures is not None
     return RunFigures(figures, batch_size, 90 * IMAGENET_SAMPLES, **options)

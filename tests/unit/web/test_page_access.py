@@ -27,7 +27,7 @@ def test_every_page_is_only_for_those_who_have_signed_in() -> None:
     open_pages = {
         f"{method} {page.path}"
         for page in pages
-        for method in page.methods
+        for method in page.methods or ()
         if not _asks_who_it_is(page.dependant)
     }
     assert len(pages) > 20, "the pages were not found"

@@ -49,7 +49,9 @@ def test_whoever_caused_an_entry_is_called_what_people_call_it(
 
 def test_what_was_just_said_is_not_said_again():
     said = ["Training starts.", "Training starts.", "Saved.", "Training starts."]
-    rows = [{"seq": n, "message": message, "machine": None} for n, message in enumerate(said)]
+    rows: list[dict[str, Any]] = [
+        {"seq": n, "message": message, "machine": None} for n, message in enumerate(said)
+    ]
     assert [row["seq"] for row in without_doubles(rows)] == [0, 2, 3]
     assert [row["seq"] for row in without_doubles(rows[::-1])] == [3, 2, 0], "the same rows"
     assert without_doubles([]) == []
@@ -57,7 +59,7 @@ def test_what_was_just_said_is_not_said_again():
 
 def test_of_what_one_machine_caused_the_same_entry_gives_the_title_in_either_order():
     kinds = ["all_drained_stop", "stopped_for_budget"]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"seq": seq, "message": "The budget is spent.", "machine": "m1", "kind": kind}
         for seq, kind in enumerate(kinds)
     ]
@@ -67,7 +69,9 @@ def test_of_what_one_machine_caused_the_same_entry_gives_the_title_in_either_ord
 
 def test_what_happens_to_two_machines_is_said_of_each():
     entries = [(1, None), (2, "m1"), (3, "m2"), (4, "m2"), (5, None)]
-    rows = [{"seq": seq, "message": "Gone.", "machine": machine} for seq, machine in entries]
+    rows: list[dict[str, Any]] = [
+        {"seq": seq, "message": "Gone.", "machine": machine} for seq, machine in entries
+    ]
     for given in (rows, rows[::-1]):
         assert sorted(row["machine"] for row in without_doubles(given)) == ["m1", "m2"]
 

@@ -214,7 +214,7 @@ def test_a_list_is_read_to_its_end_and_says_when_it_was_not(fake: AwsFake) -> No
         seen += b"Action=DescribeInstances" in asked[-1]
         return answered(*asked) if seen < 2 else (503, {}, b"<html>")
 
-    fake.answer = fails_later  # type: ignore[method-assign]
+    fake.answer = fails_later  # type: ignore[assignment]
     listed = provider.list_deployment("us-east-1")
     assert (len(listed.machines), listed.complete) == (5, False)
     with pytest.raises(ProviderError) as refused:

@@ -154,7 +154,7 @@ def test_the_fake_refuses_what_ec2_refuses_of_network_interfaces() -> None:
             "NetworkCardIndex": index, "DeviceIndex": device, "InterfaceType": kind, **more,
         }  # fmt: skip
 
-    public = {"AssociatePublicIpAddress": True}
+    public: dict[str, Any] = {"AssociatePublicIpAddress": True}
     refused = {
         "p6-b300.48xlarge": [card(0, 0), card(0, 1, "efa-only")],
         "p4d.24xlarge": [card(0, 0, **public), card(1, 0, "efa-only")],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,11 +105,12 @@ def test_a_clock_that_is_an_hour_off_is_said(gce: FakeGce) -> None:
         gce.engine.read_clock = lambda off=hours: time.time() + off * 3_600  # type: ignore[misc]
         credentials = service_account.Credentials.from_service_account_info(key, scopes=scopes)
         provider = provider_with(gce, ComputeApi(settings, credentials))
-        for call in (
-            lambda it=provider: it.launch(an_order()),
-            lambda it=provider: it.list_deployment("us-central1"),
-            lambda it=provider: it.find_by_token("lowtide-1", "us-central1"),
-        ):
+        calls: tuple[Callable[[], object], ...] = (
+            partial(provider.launch, an_order()),
+            partial(provider.list_deployment, "us-central1"),
+            partial(provider.find_by_token, "lowtide-1", "us-central1"),
+        )
+        for call in calls:
             with pytest.raises(ProviderError, match="clock") as denied:
                 call()
             assert denied.value.kind is RefusalKind.DENIED

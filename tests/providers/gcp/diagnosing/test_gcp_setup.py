@@ -248,9 +248,9 @@ def test_each_missing_permission_is_named(gce: FakeGce) -> None:
         assert found.sentence == f"missing in {PROJECT}: {permission}"
         assert ROLE_FILE in found.remedy
     gce.withheld = {*NEEDED, "iam.serviceAccounts.actAs"}
-    found = diagnosed(gce)
-    assert f"and {len(NEEDED) - 8} more" in found["permissions"].sentence
-    account = found["machines' account"]
+    told = diagnosed(gce)
+    assert f"and {len(NEEDED) - 8} more" in told["permissions"].sentence
+    account = told["machines' account"]
     assert "missing: iam.serviceAccounts.actAs on machines@" in account.sentence
     assert "roles/iam.serviceAccountUser" in account.remedy
 

@@ -5,7 +5,6 @@ Google has forgotten the request id by then, so that nothing but names and label
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -20,7 +19,7 @@ OTHERS = "0190f000-0000-7000-8000-00000000beef"
 
 
 @pytest.fixture(params=[False, True], ids=["at once", "by the operation"])
-def taken(gce: FakeGce, request: pytest.FixtureRequest) -> Iterator[FakeGce]:
+def taken(gce: FakeGce, request: pytest.FixtureRequest) -> FakeGce:
     """An account that tells of taken names in either way."""
     gce.engine.world.late_name_check = request.param
     return gce
