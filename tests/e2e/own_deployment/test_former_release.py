@@ -47,7 +47,7 @@ def former_source() -> Iterator[Path]:
 @pytest.fixture
 def former_plane(former_source: Path) -> Iterator[ControlPlane]:
     """A deployment of the former release, which a test may bring to this one."""
-    with running_control_plane(**SETTINGS, PYTHONPATH=str(former_source)) as found:
+    with running_control_plane({**SETTINGS, "PYTHONPATH": str(former_source)}) as found:
         yield found
         assert_all_books_close(found)
 

@@ -28,6 +28,7 @@ from app.orchestration.frame.failing_work import FailingWork
 from app.ports.object_store import ObjectExists, ObjectStoreError
 from app.storage.schema.tables import audit_seals
 from tests.support.servers.table_rows import execute, fetch, rows_of
+from tests.support.stories.presence import present
 from tests.support.stories.seal_story import START, SealStory
 
 

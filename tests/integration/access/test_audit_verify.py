@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.audit import seal as seals
+from app.domain.audit.audit_entry import digest_of_entry
 from app.domain.audit.seal import Seal, SealedRow, seal_key
 from app.domain.audit.seal_check import DifferenceKind
 from app.domain.units.errors import InvalidValue
@@ -20,6 +20,7 @@ from app.orchestration.audit.seal_audit import SealAudit
 from app.orchestration.frame.controller_frame import effect_phase, select_phase
 from app.storage.audit.audit_reports import AuditReports
 from tests.support.servers.table_rows import fetch_value
+from tests.support.stories.presence import present
 from tests.support.stories.seal_story import SealStory
 
 
@@ -59,7 +60,7 @@ def test_all_of_the_database_changed_together_is_still_named(sealed: SealStory):
     entries = AuditReports(sealed.engine).numbered(1, 2)
     forged = replace(
         sealed.outside(1),
-        rows=tuple(SealedRow(one.id, seals.digest_of_entry(one)) for one in entries.values()),
+        rows=tuple(SealedRow(one.id, digest_of_entry(one)) for one in entries.values()),
     )
     sealed.tamper(f"UPDATE audit_seals SET digest = '{forged.digest}' WHERE number = 1")
     sealed.tamper(f"UPDATE audit_seals SET previous = '{forged.digest}' WHERE number = 2")
@@ -87,7 +88,7 @@ def test_copies_that_are_gone_or_damaged_are_named(sealed: SealStory, tmp_path: 
 def test_the_tail_that_no_seal_has_is_named(sealed: SealStory):
     sealed.now += timedelta(minutes=1)
     sealed.act("e", "f")
-    tail = sealed.verify().unsealed
+    tail = present(sealed.verify().unsealed)
     assert (tail.rows, tail.from_at, tail.to_at) == (2, sealed.now, sealed.now)
 
 
@@ -115,7 +116,7 @@ def test_many_differences_are_cut_and_counted(sealed: SealStory, monkeypatch: py
     sealed.tamper("UPDATE audit_entries SET address = '::1'")
     first = sealed.verify()
     assert (len(first.differences), first.differences_found, first.is_cut) == (1, 2, True)
-    second = sealed.verify(first.next)
+    second = sealed.verify(present(first.next))
     assert (second.differences_found, second.differences[0].row) == (2, 3)
 
 
@@ -140,7 +141,9 @@ def written_outside(story: SealStory) -> Seal:
     controller = SealAudit(story.runtime)
     story.now += seal_audit.BETWEEN_SEALS
     [work] = select_phase(story.runtime, controller)
-    return effect_phase(controller, work)
+    seal = effect_phase(controller, work)
+    assert isinstance(seal, Seal)
+    return seal
 
 
 def test_a_seal_that_is_being_written_is_no_difference(sealed: SealStory):
@@ -148,7 +151,7 @@ def test_a_seal_that_is_being_written_is_no_difference(sealed: SealStory):
     being_written = written_outside(sealed)
     found = sealed.verify()
     assert found.differences == []
-    assert found.unsealed.rows == 2
+    assert present(found.unsealed).rows == 2
     sealed.tamper("DELETE FROM audit_entries WHERE subject_name = 'f'")
     [older] = sealed.verify().differences
     assert older.kind is DifferenceKind.DATABASE_OLDER

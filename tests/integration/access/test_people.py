@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -52,6 +53,10 @@ def post(api: PeopleApi, path: str, body: Any = None, **headers: str) -> httpx.R
 def jobs(api: PeopleApi, key: str, project: str | None = None) -> int:
     named = {} if project is None else {"Lowtide-Project": project}
     return api.client.get("/api/v1/jobs", headers={**bearer(key), **named}).status_code
+
+
+def _is_out(api: PeopleApi, key: str) -> bool:
+    return jobs(api, key) == 401
 
 
 def project_of(api: PeopleApi, name: str, root: dict[str, str]) -> dict[str, str]:
@@ -255,7 +260,7 @@ def test_a_member_that_is_lowered_or_removed_is_so_for_its_keys_and_its_browsers
     assert "cancel-button" not in kim.browser.get("/jobs").text
     assert post(api, "/members/Kim/remove").status_code == 200
     for key in (kim.key, second):
-        wait_until(lambda key=key: jobs(api, key) == 401, 2)
+        wait_until(partial(_is_out, api, key), 2)
     assert kim.browser.get("/jobs").headers["location"].startswith("/sign-in")
     assert_refused(post(api, "/members/Kim/remove"), 404, "no member 'Kim'")
 

@@ -121,10 +121,10 @@ def test_rules_are_changed_by_the_role_in_the_project_that_is_named(
     assert_refused(put(keeper, "admin"), 403, "Keeper has the role viewer")
     assert_refused(put(watcher, "there"), 403, "Watcher has the role viewer")
     assert put(keeper, "there").json()["rules"] == {"markets": ["spot"]}
-    for who, project, refused in ((keeper, "there", False), (keeper, "admin", True)):
-        projects = {"projects": {project: {"rules": {}}}}
-        answer = send(api, "/projects/apply", projects, who)
-        assert answer.status_code == (403 if refused else 200) or project == "admin", answer.text
+    same: dict[str, Any] = {"projects": {"there": {"rules": {"markets": ["spot"]}}}}
+    assert send(api, "/projects/apply", same, keeper).status_code == 200
+    other = {"projects": {"admin": {"rules": {"markets": ["spot"]}}}}
+    assert_refused(send(api, "/projects/apply", other, keeper), 403, "Keeper has the role viewer")
     wanted = {"projects": {"admin": {"rules": {"markets": ["spot"]}}}}
     assert_refused(send(api, "/projects/apply", wanted, keeper), 403, "Keeper has the role viewer")
 
@@ -162,7 +162,7 @@ def test_nothing_is_counted_of_a_project_that_does_not_open(
     for name in ("unseen", "absent"):
         for path in (f"/projects/{name}", f"/audit?project={name}"):
             assert keeper.browser.get(path).status_code == 404, path
-        wanted = {"projects": {name: {"rules": {}}}}
+        wanted: dict[str, Any] = {"projects": {name: {"rules": {}}}}
         assert_refused(send(api, "/projects/apply", wanted, keeper), 404, f"no project '{name}'")
 
 

@@ -6,6 +6,7 @@ import io
 import re
 import secrets
 import threading
+import webbrowser
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -311,7 +312,7 @@ def clicks(person: Invited) -> Callable[[str], bool]:
 def test_the_command_gets_its_key_by_the_browser(
     api: PeopleApi, lea: Invited, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(browser_login.webbrowser, "open", clicks(lea))
+    monkeypatch.setattr(webbrowser, "open", clicks(lea))
     terminal = Terminal(out=io.StringIO(), errors=io.StringIO())
     with ApiClient(Server(api.url, None)) as client:
         made = log_in_by_browser(client, terminal, opens_browser=True)
@@ -330,7 +331,7 @@ def test_a_code_that_another_page_sends_does_not_end_the_command(
         opened.set()
         return True
 
-    monkeypatch.setattr(browser_login.webbrowser, "open", open_page)
+    monkeypatch.setattr(webbrowser, "open", open_page)
     terminal = Terminal(out=io.StringIO(), errors=io.StringIO())
     with ApiClient(Server(api.url, None)) as client, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(log_in_by_browser, client, terminal, opens_browser=True)
@@ -389,7 +390,8 @@ class TypingHand(io.StringIO):
         super().__init__()
         self._person, self._errors, self._typed = person, errors, 0
 
-    def readline(self, size: int | None = -1, /) -> str:
+    # What a stand-in of text reads is bytes to the stubs.
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
         self._typed += 1
         page = re.search(r"(/login\?\S+)", self._errors.getvalue())
         assert page is not None

@@ -20,7 +20,8 @@ from tests.support.api.people_api import (
 )
 from tests.support.api.refusals import assert_refused
 
-OPEN = {"/healthz", "/readyz", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/openapi.json", "/api/v1/login"}
+"""What answers without a key; the code of a confirmed login is traded for one."""
 BAD_AUTHORIZATION = [
     None, "", "Bearer", "Bearer lt_short", "Basic YTpi", f"Bearer lt_{'x' * 43}",
     f"Bearer {'y' * 5000}", "Bearer lt_\u00fc" + "x" * 42,

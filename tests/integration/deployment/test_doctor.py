@@ -98,16 +98,16 @@ def test_servers_that_answer(cli: CommandLine, database_url: str, valkey_server:
 
 
 def test_a_schema_of_a_newer_release_is_in_order_and_left_alone(
-    cli: CommandLine, database_url: str
+    cli: CommandLine, empty_database_url: str
 ):
     """After going back to the former release, which does not know the revision."""
-    cli.variables["LOWTIDE_DATABASE_URL"] = database_url
+    cli.variables["LOWTIDE_DATABASE_URL"] = empty_database_url
     cli.ok("migrate")
-    driver_url = database_url.replace("postgresql+psycopg://", "postgresql://", 1)
+    driver_url = empty_database_url.replace("postgresql+psycopg://", "postgresql://", 1)
     with psycopg.connect(driver_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     assert "revision 9999, which a newer release has made" in cli.ok("migrate").out
-    found = _by_name(_wrong(cli, "--json").json)["database"]
+    found = _by_name(cli.ok("doctor", "--json").json)["database"]
     assert (found["ok"], found["sentence"]) == (
         True,
         "answers; its schema is 9999, of a newer release",

@@ -72,6 +72,10 @@ class Dropped(Exception):
     """The connection ends without an answer."""
 
 
+def _request_id(query: dict[str, str]) -> str:
+    return query.get("requestId", "")
+
+
 class FakeGce:
     """The server. `requests` holds `METHOD path?query` of every request, `bodies` what was posted
     to which path; `page_size` the pages.
@@ -174,20 +178,16 @@ class FakeGce:
 
     def _routes(self) -> Iterator[tuple[str, str, Any]]:
         engine = self.engine
-
-        def request_id(query: dict[str, str]) -> str:
-            return query.get("requestId", "")
-
         zone, region, one = r"/zones/([^/]+)", r"/regions/([^/]+)", r"/([^/]+)"
         yield (
             "POST",
             rf"{_PREFIX}{zone}/instances",
-            lambda q, b, z: engine.insert(z, b, request_id(q)),
+            lambda q, b, z: engine.insert(z, b, _request_id(q)),
         )
         yield (
             "POST",
             rf"{_PREFIX}{region}/instances/bulkInsert",
-            lambda q, b, r: engine.bulk_insert(r, b, request_id(q)),
+            lambda q, b, r: engine.bulk_insert(r, b, _request_id(q)),
         )
         yield "DELETE", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: engine.delete(z, n)
         yield "GET", rf"{_PREFIX}{zone}/instances{one}", lambda q, b, z, n: self._instance(z, n)

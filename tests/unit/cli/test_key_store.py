@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import stat
 import sys
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from app.cli.client import key_store
 from app.cli.client.failures import CommandFailed
 from app.cli.client.server_address import Server, find_server, read_config, write_config
 from app.settings import Settings
@@ -52,7 +52,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Keyring], Keyring]:
     """Lets the package be found, as if it were installed."""
 
     def put(keyring: Keyring) -> Keyring:
-        monkeypatch.setattr(key_store.importlib.util, "find_spec", lambda name: object())
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
         monkeypatch.setitem(sys.modules, "keyring", keyring)
         return keyring
 
