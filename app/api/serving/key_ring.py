@@ -9,15 +9,15 @@ the parameter of routes (`auth`), agents' credentials (`agents`), and the pages'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from starlette.exceptions import HTTPException
 
-from app.domain.access.key_rules import is_key
+from app.domain.access.key_rules import USE_RECORDED_EVERY, is_key
 from app.domain.access.may import AccessDecision, Resource, may
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
@@ -26,14 +26,14 @@ from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import Hidden, NotFound
 from app.orchestration.access.manage_projects import not_opened
 from app.ports.clock import Clock
-from app.storage.access.known_keys import NamedProject
+from app.storage.access.known_keys import KnownKey, NamedProject
 
 PROJECT_HEADER: Final = "Lowtide-Project"
 """Names another project than the key's own."""
-_REMEMBERED_FOR = timedelta(seconds=1)
-_REMEMBERED_MAX = 1_000
-_AHEAD = _REMEMBERED_FOR / 2
-"""So long before they are forgotten, keys in use are looked up along with one that must be."""
+_ASKED_EVERY = timedelta(seconds=1)
+"""For changes: a revoked key is good for no longer."""
+_REMEMBERED_MAX = 10_000
+_CHANGES = ""
 _NO_OWNER = (
     "This API key is unknown, has expired or has been revoked: use another one, or ask whoever "
     "runs this deployment for a new one. A database that was restored from a backup has no keys "
@@ -45,8 +45,12 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="lowtide"'}
 class KnownKeys(Protocol):
     """Where keys and projects are looked up: the database."""
 
-    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
-        """Whose keys have these SHA-256; without those that are unknown, revoked or over."""
+    async def access_change(self) -> int | None:
+        """Which transaction was the last to change what keys may do; None: unknown."""
+        ...
+
+    async def known_key(self, key_hash: str, now: datetime) -> KnownKey | None:
+        """The key with this SHA-256; None when it is unknown, revoked or over."""
         ...
 
     async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
@@ -54,26 +58,25 @@ class KnownKeys(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Remembered:
+    at: datetime
     until: datetime
     principal: Principal
-    used: bool = False
-    """Since it was looked up."""
 
 
 class KeyRing:
-    """Knows the owners of keys, and remembers each for a second, so that a revoked key ends.
-
-    Many keys in use are looked up some times a second, all in one statement.
+    """Knows the owners of keys. Remembers them until something changes what keys may do, for which
+    it asks once a second however many keys are in use, or until their last use is to be written.
     """
 
     def __init__(self, known: KnownKeys, clock: Clock) -> None:
         self._known = known
         self._clock = clock
-        # Those that are forgotten first come first.
         self._remembered: dict[str, _Remembered] = {}
-        self._looking: dict[str, asyncio.Future[dict[str, Principal]]] = {}
+        self._change: int | None = None
+        self._asked_at: datetime | None = None
+        self._asking: dict[str, asyncio.Future[Any]] = {}
 
     async def caller(self, authorization: str | None, project: str | None = None) -> Principal:
         """Who sends a request, by its Authorization header, in the project that it names.
@@ -105,6 +108,7 @@ class KeyRing:
     def forget(self) -> None:
         """Look every key up again: something that is known with them has changed."""
         self._remembered.clear()
+        self._change = self._asked_at = None
 
     async def _inside(self, principal: Principal, project: str) -> Principal:
         known = await self._known.project(project, principal.person_id)
@@ -118,45 +122,48 @@ class KeyRing:
 
     async def _owner(self, key_hash: str) -> Principal | None:
         now = self._clock.now()
-        kept = self._remembered.get(key_hash)
         # A clock that was set back must not make a revoked key good until it has caught up.
-        if kept is not None and now < kept.until <= now + _REMEMBERED_FOR:
-            kept.used = True
+        if self._asked_at is None or not self._asked_at <= now < self._asked_at + _ASKED_EVERY:
+            await self._ask_once(_CHANGES, self._ask_for_changes(now))
+        kept = self._remembered.get(key_hash)
+        if kept is not None and kept.at <= now < kept.until:
             return kept.principal
-        self._remembered.pop(key_hash, None)
-        return (await self._look_up(key_hash, now)).get(key_hash)
+        found: Principal | None = await self._ask_once(key_hash, self._look_up(key_hash, now))
+        return found
 
-    async def _look_up(self, key_hash: str, now: datetime) -> Mapping[str, Principal]:
-        """Requests that come together with one key ask the database one time."""
-        looking = self._looking.get(key_hash)
-        if looking is None:
-            looking = asyncio.ensure_future(
-                self._look_up_together([key_hash, *self._soon_forgotten(now)], now)
-            )
-            self._looking[key_hash] = looking
-            looking.add_done_callback(lambda _: self._looking.pop(key_hash, None))
-        # Who leaves must not take the answer away from the others.
-        return await asyncio.shield(looking)
+    async def _ask_for_changes(self, now: datetime) -> None:
+        change = await self._known.access_change()
+        if change != self._change:
+            self._remembered.clear()
+        self._change, self._asked_at = change, now
 
-    async def _look_up_together(self, hashes: list[str], now: datetime) -> dict[str, Principal]:
-        owners = await self._known.key_owners(hashes, now)
-        until = now + _REMEMBERED_FOR
-        for key_hash in hashes:
+    async def _look_up(self, key_hash: str, now: datetime) -> Principal | None:
+        change = self._change
+        known = await self._known.known_key(key_hash, now)
+        if known is None:
             self._remembered.pop(key_hash, None)
-            if key_hash in owners:
-                self._remembered[key_hash] = _Remembered(until, owners[key_hash])
-        while len(self._remembered) > _REMEMBERED_MAX:
-            del self._remembered[next(iter(self._remembered))]
-        return owners
+            return None
+        # After a change meanwhile, this may be what was before it.
+        if change is not None and change == self._change:
+            if len(self._remembered) >= _REMEMBERED_MAX:
+                self._remembered.clear()
+            until = now + USE_RECORDED_EVERY
+            if known.ends_at is not None:
+                until = min(until, known.ends_at)
+            self._remembered[key_hash] = _Remembered(now, until, known.principal)
+        return known.principal
 
-    def _soon_forgotten(self, now: datetime) -> Iterator[str]:
-        for key_hash, kept in self._remembered.items():
-            if kept.until > now + _AHEAD:
-                return
-            if kept.used:
-                # Asked for once: who uses it meanwhile has the former answer.
-                kept.used = False
-                yield key_hash
+    async def _ask_once(self, name: str, question: Coroutine[Any, Any, Any]) -> Any:
+        """Requests that come together ask the database one time."""
+        asking = self._asking.get(name)
+        if asking is None:
+            asking = asyncio.ensure_future(question)
+            self._asking[name] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(name, None))
+        else:
+            question.close()
+        # Who leaves must not take the answer away from the others.
+        return await asyncio.shield(asking)
 
 
 def _opens(principal: Principal, known: NamedProject) -> bool:

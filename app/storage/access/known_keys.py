@@ -13,7 +13,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import (
-    ARRAY,
     ColumnElement,
     DateTime,
     FromClause,
@@ -22,7 +21,6 @@ from sqlalchemy import (
     Text,
     Uuid,
     and_,
-    any_,
     bindparam,
     case,
     false,
@@ -129,36 +127,37 @@ OF_KEYS: Final = principals(_KEYS, _KEYS.c.person_id, _KEYS.c.project_id)
 """For every key, good or not."""
 
 _NOW: Final = bindparam("now", type_=_INSTANT)
-_HASHES: Final = any_(bindparam("key_hashes", type_=ARRAY(Text)))
+_HASH: Final = bindparam("key_hash", type_=Text)
 _USE_IS_OLD_AT: Final = bindparam("use_is_old_at", type_=_INSTANT)
 
-KEYS_OF_DIGESTS: Final = Ready(
+KEY_OF_DIGEST: Final = Ready(
     OF_KEYS.add_columns(
         func.coalesce(_KEYS.c.last_used_at < _USE_IS_OLD_AT, true()),
-        _KEYS.c.key_hash,
-        case((_KEYS.c.former_until_at > _NOW, _KEYS.c.former_hash)),
+        # LEAST passes over NULLs.
+        func.least(_KEYS.c.expires_at, case((_KEYS.c.key_hash != _HASH, _KEYS.c.former_until_at))),
     ).where(
         or_(
-            _KEYS.c.key_hash == _HASHES,
-            and_(_KEYS.c.former_hash == _HASHES, _KEYS.c.former_until_at > _NOW),
+            _KEYS.c.key_hash == _HASH,
+            and_(_KEYS.c.former_hash == _HASH, _KEYS.c.former_until_at > _NOW),
         ),
         is_good(_NOW),
     )
 )
-"""The columns of `principal_of`, whether the key's last use is to be written again, and the one or
-two digests that are good for it.
+"""The columns of `principal_of`, whether the key's last use is to be written again, and when this
+secret ends.
 """
 
-_USED: Final = (
-    select(_KEYS.c.id)
+USE_KEY: Final = Ready(
+    update(_KEYS)
     .where(
-        _KEYS.c.id == any_(bindparam("key_ids", type_=ARRAY(Uuid))),
+        _KEYS.c.id == bindparam("key_id", type_=Uuid),
         or_(_KEYS.c.last_used_at.is_(None), _KEYS.c.last_used_at < _USE_IS_OLD_AT),
     )
-    # Two processes that write the same keys do not wait for each other.
-    .with_for_update(key_share=True, skip_locked=True)
+    .values(last_used_at=_NOW)
 )
-USE_KEYS: Final = Ready(update(_KEYS).where(_KEYS.c.id.in_(_USED)).values(last_used_at=_NOW))
+
+ACCESS_CHANGE: Final = Ready(select(tables.access_changes.c.transaction_id))
+"""Triggers write it with every change of a project, a key, a person or a membership."""
 
 PROJECT_OF_NAME: Final = Ready(
     select(
@@ -174,6 +173,14 @@ PROJECT_OF_NAME: Final = Ready(
     ).where(_PROJECTS.c.name == bindparam("name", type_=Text))
 )
 """The columns of `named_project`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """A key that is good. ends_at: when this secret of it ends; None for never."""
+
+    principal: Principal
+    ends_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from sqlalchemy import ARRAY, Text, Uuid, bindparam, func, select
 
 from app.domain.access.key_rules import USE_RECORDED_EVERY
-from app.domain.access.principal import Principal
 from app.storage.access.known_keys import (
-    KEYS_OF_DIGESTS,
+    ACCESS_CHANGE,
+    KEY_OF_DIGEST,
     PROJECT_OF_NAME,
     RULES_OF_PROJECT,
-    USE_KEYS,
+    USE_KEY,
+    KnownKey,
     NamedProject,
     named_project,
     principal_of,
@@ -116,25 +117,25 @@ class HotStatements:
         rows = await self._read(_TAKEN_NAMES, {"project_id": project_id, "names": list(names)})
         return {row[0] for row in rows}
 
-    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
-        """Whose keys have these SHA-256; without those that are unknown, revoked or over.
+    async def known_key(self, key_hash: str, now: datetime) -> KnownKey | None:
+        """Whose key has this SHA-256; None when it is unknown, revoked or over.
 
-        Writes the use of each where the last one that was written is old.
+        Writes its use where the last one that was written is old.
         """
-        times = {"now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
-        asked = {**times, "key_hashes": list(key_hashes)}
-        hashes = set(key_hashes)
-        owners: dict[str, Principal] = {}
-        used: list[UUID | None] = []
-        for row in await self._read(KEYS_OF_DIGESTS, asked):
-            principal = principal_of(row)
-            use_is_old, *digests = row[-3:]
-            owners |= dict.fromkeys(hashes.intersection(digests), principal)
-            if use_is_old:
-                used.append(principal.key_id)
-        if used and not self._only_reads():
-            await self._record_uses({**times, "key_ids": used})
-        return owners
+        asked = {"key_hash": key_hash, "now": now, "use_is_old_at": now - USE_RECORDED_EVERY}
+        rows = await self._read(KEY_OF_DIGEST, asked)
+        if not rows:
+            return None
+        use_is_old, ends_at = rows[0][-2:]
+        known = KnownKey(principal_of(rows[0]), ends_at)
+        if use_is_old and not self._only_reads():
+            await self._record_use({**asked, "key_id": known.principal.key_id})
+        return known
+
+    async def access_change(self) -> int | None:
+        """Which transaction was the last to change what a `Principal` is made of; None: unknown."""
+        rows = await self._read(ACCESS_CHANGE, {})
+        return rows[0][0] if rows else None
 
     async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
         """The project of that name, with the role that the person has there."""
@@ -152,13 +153,13 @@ class HotStatements:
         rows = await self._rows(statement, parameters)
         return orjson.dumps(listed_jobs(rows[0][0], now))
 
-    async def _record_uses(self, given: Mapping[str, Any]) -> None:
+    async def _record_use(self, given: Mapping[str, Any]) -> None:
         """A use that cannot be written, as on a full disk, must not refuse a request."""
         try:
             async with self._pool.connection() as connection:
-                await connection.execute(USE_KEYS.text, USE_KEYS.parameters(given))
+                await connection.execute(USE_KEY.text, USE_KEY.parameters(given))
         except (psycopg.Error, PoolTimeout) as error:
-            log.warning("the last use of keys was not stored: %s", str(error).partition("\n")[0])
+            log.warning("the last use of a key was not stored: %s", str(error).partition("\n")[0])
 
     async def _read(self, statement: Ready, given: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return await self._rows(statement.text, statement.parameters(given))

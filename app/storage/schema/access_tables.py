@@ -6,6 +6,7 @@ Not here: what people are sent or shown once, to sign in with (`sign_in_tables`)
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -132,4 +133,14 @@ sessions = Table(
     Index("ix_sessions_key_id", "key_id"),
     Index("ix_sessions_person_id", "person_id"),
     CheckConstraint("(key_id IS NULL) <> (person_id IS NULL)", name="session_has_one_owner"),
+)
+
+# One row, for whoever remembers what the tables above say: the transaction that changed one of them
+# last, in any column but a key's last use. Triggers write it when that transaction commits.
+access_changes = Table(
+    "access_changes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("transaction_id", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="single_row"),
 )

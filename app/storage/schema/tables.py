@@ -6,7 +6,14 @@ Not here: columns (`access_tables`, `sign_in_tables`, `job_tables`, `instance_ta
 
 from __future__ import annotations
 
-from app.storage.schema.access_tables import api_keys, memberships, people, projects, sessions
+from app.storage.schema.access_tables import (
+    access_changes,
+    api_keys,
+    memberships,
+    people,
+    projects,
+    sessions,
+)
 from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
 from app.storage.schema.instance_tables import (
     attempt_members,
@@ -48,6 +55,7 @@ from app.storage.schema.sign_in_tables import (
 __all__ = [
     "MOVABLE_JOB",
     "PROMISED_JOB",
+    "access_changes",
     "answered_sign_ins",
     "api_keys",
     "attempt_members",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -15,7 +14,7 @@ from app.api.serving.key_ring import KeyRing
 from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import Role
 from app.domain.units.errors import NotFound
-from app.storage.access.known_keys import NamedProject
+from app.storage.access.known_keys import KnownKey, NamedProject
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = Principal(UUID(int=1), "ada", UUID(int=2), "alpha", Role.SUBMITTER)
@@ -40,15 +39,29 @@ class Known:
 
     def __init__(self, owner: Principal | None = OWNER, failure: OSError | None = None) -> None:
         self.owner, self.failure = owner, failure
-        self.asked: list[Sequence[str]] = []
+        self.asked = self.changes_asked = 0
+        self.change: int | None = 1
+        self.ends_at: datetime | None = None
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
         self.member_role: Role | None = None
 
-    async def key_owners(self, key_hashes: Sequence[str], now: datetime) -> dict[str, Principal]:
-        self.asked.append(key_hashes)
+    async def access_change(self) -> int | None:
+        self.changes_asked += 1
         await asyncio.sleep(0)
+        return self.change
+
+    async def known_key(self, key_hash: str, now: datetime) -> KnownKey | None:
+        self.asked += 1
+        found = None if self.owner is None else KnownKey(self.owner, self.ends_at)
+        await self.goes_on.wait()
         if self.failure is not None:
             raise self.failure
-        return {} if self.owner is None else dict.fromkeys(key_hashes, self.owner)
+        return found
+
+    def revoke(self) -> None:
+        """As a transaction does it."""
+        self.owner, self.change = None, 2
 
     async def project(self, name: str, person_id: UUID | None) -> NamedProject | None:
         return NamedProject(UUID(int=3), True, 0, self.member_role) if name == "beta" else None
@@ -63,9 +76,90 @@ def test_a_revoked_key_is_refused_within_a_second_whatever_the_clock_does(
     async def ask() -> None:
         ring = KeyRing(known, clock)
         assert await ring.caller(KEY) == OWNER
-        known.owner = None
+        known.revoke()
         assert await ring.caller(KEY) == OWNER
         clock.at += passed
+        with pytest.raises(HTTPException, match="revoked"):
+            await ring.caller(KEY)
+
+    asyncio.run(ask())
+
+
+def test_many_keys_are_looked_up_once_while_nothing_changes() -> None:
+    clock, known = HandClock(), Known()
+    keys = [f"Bearer lt_{letter * 43}" for letter in "abcdef"]
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        for _ in range(30):
+            for key in keys:
+                await ring.caller(key)
+            clock.at += timedelta(seconds=1.5)
+        assert (known.asked, known.changes_asked) == (6, 30)
+        # Now and then for each, as its last use is written along with it.
+        clock.at += timedelta(seconds=15)
+        await ring.caller(keys[0])
+        assert known.asked == 7
+        ring.forget()
+        await ring.caller(keys[0])
+        assert known.asked == 8
+
+    asyncio.run(ask())
+
+
+def test_a_secret_is_remembered_no_longer_than_it_is_good() -> None:
+    clock, known = HandClock(), Known()
+    known.ends_at = AT + timedelta(milliseconds=400)
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        await ring.caller(KEY)
+        known.owner = None
+        clock.at += timedelta(milliseconds=400)
+        with pytest.raises(HTTPException, match="expired"):
+            await ring.caller(KEY)
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("notice", ["by another request", "in this process"])
+def test_what_is_read_beside_a_change_is_not_remembered(notice: str) -> None:
+    """A look-up may have read what was before a change that is already noticed."""
+    clock, known = HandClock(), Known()
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        other = f"Bearer lt_{'b' * 43}"
+        await ring.caller(other)
+        known.goes_on.clear()
+        looking = asyncio.create_task(ring.caller(KEY))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert known.asked == 2
+        known.revoke()
+        if notice == "in this process":
+            ring.forget()
+        else:
+            clock.at += timedelta(seconds=2)
+            asyncio.create_task(ring.caller(other)).add_done_callback(asyncio.Task.exception)
+            for _ in range(4):
+                await asyncio.sleep(0)
+        known.goes_on.set()
+        assert await looking == OWNER
+        with pytest.raises(HTTPException, match="revoked"):
+            await ring.caller(KEY)
+
+    asyncio.run(ask())
+
+
+def test_nothing_is_remembered_where_changes_are_not_known() -> None:
+    clock, known = HandClock(), Known()
+    known.change = None
+
+    async def ask() -> None:
+        ring = KeyRing(known, clock)
+        assert await ring.caller(KEY) == OWNER
+        known.owner = None
         with pytest.raises(HTTPException, match="revoked"):
             await ring.caller(KEY)
 
@@ -81,39 +175,11 @@ def test_requests_that_come_together_look_a_key_up_once() -> None:
         await asyncio.sleep(0)
         gone.cancel()
         assert all(await asyncio.gather(*others))
-        clock.at += timedelta(seconds=2)
+        clock.at += timedelta(minutes=2)
         assert await ring.caller(KEY) == OWNER
 
     asyncio.run(ask())
-    assert len(known.asked) == 2
-
-
-def test_keys_in_use_are_looked_up_together_before_they_are_forgotten() -> None:
-    clock, known = HandClock(), Known()
-    keys = [f"Bearer lt_{letter * 43}" for letter in "abcdef"]
-
-    async def ask() -> None:
-        ring = KeyRing(known, clock)
-        for key in keys:
-            await ring.caller(key)
-        clock.at += timedelta(milliseconds=600)
-        for key in keys[:4]:
-            await ring.caller(key)
-        clock.at += timedelta(milliseconds=500)
-        # The two that nobody used are forgotten; what one look-up brings is good for all four.
-        for key in keys[:4]:
-            await ring.caller(key)
-        clock.at += timedelta(milliseconds=600)
-        known.owner = None
-        for key in keys[:4]:
-            assert await ring.caller(key) == OWNER
-        clock.at += timedelta(milliseconds=400)
-        for key in keys:
-            with pytest.raises(HTTPException, match="revoked"):
-                await ring.caller(key)
-
-    asyncio.run(ask())
-    assert [len(hashes) for hashes in known.asked] == [1] * 6 + [4] + [4] + [1] * 5
+    assert (known.asked, known.changes_asked) == (2, 2)
 
 
 def test_a_look_up_that_fails_fails_all_and_is_made_again() -> None:
