@@ -23,8 +23,8 @@ class WhoShape(Shape):
 
 
 class KeyShape(Shape):
-    """A key without its secret. `role`: of a person's own key, what it may do in this project.
-    `project`: of a person's own key, the one that it works in where none is named.
+    """A key without its secret. `role`: of your own key, what it may do in `project`; of another
+    person's, the most that it may do anywhere. `project`: of a person's key, the request's.
 
     `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within a
     minute. `former_until_at`: until when the secret of before the last rotation is good, too.

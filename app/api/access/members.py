@@ -1,4 +1,5 @@
-"""Members of a project: people and service keys with their roles; and the people of a deployment.
+"""Members of a project: people and service keys with their roles; and the people of a deployment,
+with their keys.
 
 Not here: how one becomes a member (`invitations`), or the rules (`app.orchestration.access`).
 """
@@ -11,6 +12,8 @@ from fastapi import APIRouter, Body, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from app.api.access.access_shapes import KeyPage, KeyShape
+from app.api.access.keys import KEYS_MAX
 from app.api.access.member_shapes import MemberPage, PersonPage, PersonShape, ProjectMemberShape
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
@@ -18,9 +21,16 @@ from app.api.serving.auth import DeploymentAdmin, DeploymentReader, MemberManage
 from app.api.serving.json_answers import as_json, page
 from app.api.serving.shapes import fields_of
 from app.domain.access.person_rules import folded
+from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.units.errors import InvalidValue
-from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.orchestration.access.manage_members import (
+    keys_of_person,
+    remove_member,
+    revoke_key_of_person,
+    set_disabled,
+    set_member_role,
+)
 from app.storage.access.people_repository import MemberKind
 
 router = APIRouter(prefix="/api/v1", tags=["members"], dependencies=[Depends(json_only)])
@@ -91,10 +101,7 @@ def people(
 )
 def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
     """Let nothing open for the person any more, in any project, within two seconds."""
-    runtime = parts_of(request).runtime
-    with runtime.begin() as uow:
-        changed = set_disabled(uow, runtime.entropy, caller, person, disabled=True)
-    return as_json(fields_of(PersonShape, changed))
+    return _set_disabled(request, caller, person, disabled=True)
 
 
 @router.post(
@@ -102,9 +109,36 @@ def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
 )
 def enable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
     """Let open again what did before. Keys that were revoked stay so."""
+    return _set_disabled(request, caller, person, disabled=False)
+
+
+@router.get("/people/{person}/keys", response_model=None, responses={200: {"model": KeyPage}})
+def keys(request: Request, caller: DeploymentAdmin, person: str) -> Response:
+    """A person's own keys: those that are good, then the others; each the newest first."""
+    with parts_of(request).runtime.begin() as uow:
+        rows = keys_of_person(uow, caller, person, KEYS_MAX)
+    return page([fields_of(KeyShape, row, project=caller.project_name) for row in rows], None)
+
+
+@router.post(
+    "/people/{person}/keys/{key}/revoke",
+    response_model=None,
+    responses={200: {"model": KeyShape}},
+)
+def revoke_key(request: Request, caller: DeploymentAdmin, person: str, key: str) -> Response:
+    """End one key of the person within two seconds, as one that leaked while its owner is away, and
+    sign out its browsers. The person's other keys and its jobs go on.
+    """
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
-        changed = set_disabled(uow, runtime.entropy, caller, person, disabled=False)
+        row = revoke_key_of_person(uow, runtime.entropy, caller, person, key)
+    return as_json(fields_of(KeyShape, row, project=caller.project_name))
+
+
+def _set_disabled(request: Request, caller: Principal, person: str, *, disabled: bool) -> Response:
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = set_disabled(uow, runtime.entropy, caller, person, disabled=disabled)
     return as_json(fields_of(PersonShape, changed))
 
 

@@ -41,6 +41,12 @@ _Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
 _Mine = Annotated[
     bool, typer.Option("--mine", help="Your own keys, for all your projects, not the project's.")
 ]
+_Person = Annotated[
+    str | None,
+    typer.Option(
+        "--person", metavar="WHO", help="Keys of this person, by name or id, for admins alone."
+    ),
+]
 _ONCE: Final = "A secret is shown once and stored nowhere; keep it where only its user reads it."
 
 
@@ -52,12 +58,13 @@ def list_keys(
         bool, typer.Option("--all", help="Also keys that are revoked or have expired.")
     ] = False,
     mine: _Mine = False,
+    person: _Person = None,
 ) -> None:
     """List the project's service keys (`lowtide key` alone), which maintainers and admins see; with
-    --mine your own.
+    --mine your own, with --person those of another person.
     """
     now = datetime.now(UTC)
-    rows = invocation.api.get(_keys(mine))["items"]
+    rows = invocation.api.get(_keys(mine, person))["items"]
     shown = [row for row in rows if everything or _state(row, now) == "good"]
     columns = (
         Column("KEY", lambda row: row["name"]),
@@ -73,7 +80,7 @@ def list_keys(
         columns,
         shown,
         result="name",
-        empty="No key of yours is good." if mine else "No key of this project is good.",
+        empty=f"No key of {_owner(mine, person)} is good.",
     )
 
 
@@ -161,10 +168,12 @@ def rotate_key(
 
 
 @key.command("revoke")
-@api_command("lowtide key revoke ci")
-def revoke_key(invocation: Invocation, name: _Name, mine: _Mine = False) -> None:
+@api_command("lowtide key revoke ci", "lowtide key revoke laptop-3fa2b1 --person Lea")
+def revoke_key(
+    invocation: Invocation, name: _Name, mine: _Mine = False, person: _Person = None
+) -> None:
     """End a key within two seconds, and sign out its browsers. Its jobs go on."""
-    ended = invocation.api.post(f"{_path(name, mine)}/revoke")
+    ended = invocation.api.post(f"{_path(name, mine, person)}/revoke")
     terminal = invocation.terminal
     if not terminal.to_script(ended, [ended["name"]]):
         terminal.line(f"Key {ended['name']} is revoked.")
@@ -206,12 +215,20 @@ def recover(
         )
 
 
-def _keys(mine: bool) -> str:
+def _keys(mine: bool, person: str | None = None) -> str:
+    if mine and person is not None:
+        raise CommandFailed("--mine and --person exclude each other: name one of them")
+    if person is not None:
+        return f"/people/{path_part(person, 'person')}/keys"
     return "/me/keys" if mine else "/keys"
 
 
-def _path(name: str, mine: bool) -> str:
-    return f"{_keys(mine)}/{path_part(name, 'key')}"
+def _owner(mine: bool, person: str | None) -> str:
+    return person or ("yours" if mine else "this project")
+
+
+def _path(name: str, mine: bool, person: str | None = None) -> str:
+    return f"{_keys(mine, person)}/{path_part(name, 'key')}"
 
 
 def _recovered(url: str, project: str) -> IssuedKey:

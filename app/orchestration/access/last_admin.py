@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from app.domain.access.roles import Role
 from app.domain.units.errors import CommandRefused
 from app.storage.unit_of_work import UnitOfWork
 
@@ -32,13 +31,9 @@ def an_admin_stays(uow: UnitOfWork) -> Iterator[None]:
         )
 
 
-def is_last_admin(uow: UnitOfWork, person_id: UUID, project_id: UUID, issuer: str) -> bool:
-    """Whether no admin's key without an end would be left without this membership, an admin's that
-    follows the groups of the issuer. Holds until this commits, in every process.
+def is_last_admin(uow: UnitOfWork, person_id: UUID, project_id: UUID) -> bool:
+    """Whether no admin's key without an end would be left without this membership of an admin.
+
+    Holds until this commits only if the caller has locked the admins before (`lock_admins`).
     """
-    uow.keys.lock_admins()
-    # Asked of the rows themselves, as `an_admin_stays` asks.
-    uow.people.set_role(person_id, project_id, Role.VIEWER, issuer)
-    others = uow.keys.good_admins(uow.now)
-    uow.people.set_role(person_id, project_id, Role.ADMIN, issuer)
-    return not others
+    return not uow.keys.good_admins(uow.now, without=(person_id, project_id))

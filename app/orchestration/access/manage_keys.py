@@ -2,7 +2,7 @@
 
 Lives here: the verbs and their rules, each in the caller's transaction: for service keys, which
 those who manage a project's keys change, and for a person's own. Not here: what a role may do
-(`app.domain.access`).
+(`app.domain.access`), or keys of another person (`manage_members`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from app.domain.access.key_rules import (
     require_grantable,
     require_name,
 )
+from app.domain.access.may import DEPLOYMENT, require
 from app.domain.access.person_rules import RECOVERED_BY, RECOVERED_PREFIX
 from app.domain.access.principal import Person, Principal
-from app.domain.access.roles import Role, within
+from app.domain.access.roles import Action, Role, within
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
@@ -271,14 +272,17 @@ def recover_admin(uow: UnitOfWork, entropy: Entropy, project_name: str) -> Issue
 
 
 def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: str) -> KeyRow:
-    """The owner's key of that name, locked; raises NotFound, and Forbidden for a service key with a
-    role that the principal does not manage, and for a person's that may do more than its own.
+    """The owner's key of that name, locked. Raises NotFound, and Forbidden for a service key with a
+    role that the principal does not manage, for an own key that may do more than the principal's,
+    and for another person's key unless the principal is an admin.
     """
     row = uow.keys.key(owner, name)
     if row is None:
         raise NotFound(f"{_whose(principal, owner)} has no key {name[:80]!r}.")
     if owner.person_id is None:
         require_grantable(principal.role, row.role)
+    elif owner.person_id != principal.person_id:
+        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
     elif within(row.role, _person_of(principal).limit) is not row.role:
         raise Forbidden(
             f"Your own key may do at most what the role {_person_of(principal).limit} may, and the "
@@ -288,8 +292,9 @@ def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: st
 
 
 def _whose(principal: Principal, owner: KeyOwner) -> str:
-    own = owner.person_id is not None
-    return principal.name if own else f"The project {principal.project_name!r}"
+    if owner.person_id is None:
+        return f"The project {principal.project_name!r}"
+    return principal.name if owner.person_id == principal.person_id else "This person"
 
 
 def _person_of(principal: Principal) -> Person:

@@ -17,6 +17,7 @@ from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.access.manage_keys import revoke_key, service_keys
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
+from app.storage.access.key_repository import KeyOwner, KeyRow
 from app.storage.access.people_repository import MemberKind, MemberRow, PersonRow
 from app.storage.unit_of_work import UnitOfWork
 
@@ -104,12 +105,38 @@ def set_disabled(
     return changed
 
 
+def keys_of_person(uow: UnitOfWork, principal: Principal, named: str, limit: int) -> list[KeyRow]:
+    """The person's keys: those that are good, then the others. For admins.
+
+    Raises Forbidden and NotFound.
+    """
+    require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    return uow.keys.keys(_keys_of(uow, principal, named), uow.now, limit)
+
+
+def revoke_key_of_person(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str, key_name: str
+) -> KeyRow:
+    """End a key of a person who cannot do it, as one that leaked; its other keys stay. For admins.
+
+    Raises as `revoke_key`, and NotFound for the person.
+    """
+    require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    # Before the person: whoever disables a person locks in this order, too.
+    uow.keys.lock_admins()
+    return revoke_key(uow, entropy, principal, _keys_of(uow, principal, named), key_name)
+
+
 def person_named(uow: UnitOfWork, named: str) -> PersonRow:
     """The person of that name or id, locked; raises NotFound."""
     found = uow.people.person(named)
     if found is None:
         raise NotFound(f"There is no person {named[:80]!r}.")
     return found
+
+
+def _keys_of(uow: UnitOfWork, principal: Principal, named: str) -> KeyOwner:
+    return KeyOwner(principal.project_id, person_named(uow, named).id)
 
 
 def _manageable(uow: UnitOfWork, principal: Principal, named: str) -> MemberRow:

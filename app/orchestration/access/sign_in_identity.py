@@ -67,6 +67,8 @@ def sign_in_identity(
     cannot, as those of the last admin.
     """
     uow.identities.take_turn(identity)
+    # Before the person and its memberships: whoever removes an admin locks in this order, too.
+    uow.keys.lock_admins()
     roles = roles_by_groups(rules, identity)
     projects = uow.identities.project_ids(roles)
     for missing in sorted(roles.keys() - projects.keys()):
@@ -179,9 +181,7 @@ def _follow_groups(
             continue
         if before.issuer != rules.issuer or before.role is role:
             continue
-        if before.role is Role.ADMIN and is_last_admin(
-            uow, person_id, before.project_id, rules.issuer
-        ):
+        if before.role is Role.ADMIN and is_last_admin(uow, person_id, before.project_id):
             _keep_last_admin(uow, entropy, acting, before, role)
             continue
         if role is None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
 from app.domain.access.principal import Principal
@@ -107,10 +107,11 @@ class KeyRepository:
         """
         self._session.execute(select(tables.deployment.c.id).with_for_update())
 
-    def good_admins(self, now: datetime) -> set[UUID]:
+    def good_admins(self, now: datetime, without: tuple[UUID, UUID] | None = None) -> set[UUID]:
         """Admins' keys that are good and have no end: one of them must always be left.
 
-        A person's counts while the person is an admin somewhere, and not disabled.
+        A person's counts while the person is an admin somewhere, and not disabled. without: person
+        and project of a membership that is not counted, to ask who would be left without it.
         """
         person_is_admin = exists().where(
             _MEMBERS.c.person_id == _KEYS.c.person_id,
@@ -118,6 +119,9 @@ class KeyRepository:
             _PEOPLE.c.id == _KEYS.c.person_id,
             _PEOPLE.c.disabled_at.is_(None),
         )
+        if without is not None:
+            membership = tuple_(_MEMBERS.c.person_id, _MEMBERS.c.project_id)
+            person_is_admin = person_is_admin.where(membership != tuple_(*without))
         statement = select(_KEYS.c.id).where(
             ROLE == Role.ADMIN,
             is_good(now),

@@ -35,7 +35,13 @@ from app.orchestration.access.manage_keys import (
     rotate_key,
     service_keys,
 )
-from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.orchestration.access.manage_members import (
+    keys_of_person,
+    remove_member,
+    revoke_key_of_person,
+    set_disabled,
+    set_member_role,
+)
 from app.storage.access.web_sessions import NewSession, WebSessions, is_of
 from app.storage.schema import tables
 from tests.support.servers.table_rows import add_row, fetch
@@ -61,6 +67,37 @@ def test_a_lesser_key_of_a_person_neither_rotates_nor_revokes_a_greater_one(acce
         turned = rotate_key(uow, ENTROPY, lesser, own_keys(lesser), other.row.name, 0)
         assert revoke_key(uow, ENTROPY, lesser, own_keys(lesser), "ci").revoked_at is not None
     assert access.known(turned.secret).role is Role.VIEWER
+
+
+def test_an_admin_ends_one_key_of_another_person(access: AccessStory):
+    lea = access.person("Lea", Role.MAINTAINER)
+    leaked = access.own_key(lea, "leaked")
+    chief = access.person("Chief", Role.ADMIN)
+    limited = access.known(access.own_key(chief, "ci", Role.MAINTAINER).secret)
+    with access.begin() as uow:
+        for by in (limited, access.known(lea.secret)):
+            with pytest.raises(Forbidden, match="the role admin"):
+                keys_of_person(uow, by, "Lea", 9)
+            with pytest.raises(Forbidden, match="the role admin"):
+                revoke_key_of_person(uow, ENTROPY, by, "Lea", "leaked")
+        # Whatever leads to the verb: another person's key is an admin's to end.
+        of_chief = own_keys(access.known(chief.secret))
+        with pytest.raises(Forbidden, match="the role admin"):
+            revoke_key(uow, ENTROPY, by, of_chief, "ci")
+        names = {row.name for row in keys_of_person(uow, access.admin, "lea", 9)}
+        assert names == {"leaked", lea.row.name}
+        for named, key in (("Nobody", "leaked"), ("Lea", "absent")):
+            with pytest.raises(NotFound):
+                revoke_key_of_person(uow, ENTROPY, access.admin, named, key)
+        ended = revoke_key_of_person(uow, ENTROPY, access.admin, "Lea", "leaked")
+        assert ended.revoked_by == "person:root"
+    assert not access.opens(leaked.secret)
+    assert access.opens(lea.secret)
+    with access.begin() as uow:
+        revoke_key(uow, ENTROPY, access.admin, service_keys(access.admin), "root")
+    by = access.known(chief.secret)
+    with pytest.raises(CommandRefused, match="leave no admin"), access.begin() as uow:
+        revoke_key_of_person(uow, ENTROPY, by, "Chief", chief.row.name)
 
 
 def test_a_key_with_an_end_gets_no_later_one_by_rotation(access: AccessStory):

@@ -65,6 +65,7 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
     ("POST", "/api/v1/invitations/{invitation}/revoke"): A.INVITATION_REVOKE,
     ("POST", "/api/v1/people/{person}/disable"): A.PERSON_DISABLE,
     ("POST", "/api/v1/people/{person}/enable"): A.PERSON_ENABLE,
+    ("POST", "/api/v1/people/{person}/keys/{key}/revoke"): A.KEY_REVOKE,
     ("POST", "/api/v1/me/keys"): A.KEY_CREATE,
     ("POST", "/api/v1/me/keys/{key}/rotate"): A.KEY_ROTATE,
     ("POST", "/api/v1/me/keys/{key}/revoke"): A.KEY_REVOKE,
@@ -141,16 +142,17 @@ class Scene:
             self.submit()
         if path.endswith("/resume"):
             self.post(f"/api/v1/jobs/{self.name}/pause")
+        if "{member}" in path or "{person}" in path:
+            member = f"member {self.number}"
+            make_person_key(self.api.engine, self.api.project_id, member, Role.VIEWER)
+            filled = filled.replace("{member}", member).replace("{person}", member)
+            filled = filled.replace("{key}", "laptop")
         if "{key}" in path or "{project}" in path or path.endswith("/apply"):
             self.post("/api/v1/keys", name=self.name)
             self.post("/api/v1/projects", name=self.name)
             filled = filled.replace("{key}", self.name).replace("{project}", self.name)
         if "/me/keys/" in path:
             self.post("/api/v1/me/keys", name=self.name)
-        if "{member}" in path or "{person}" in path:
-            member = f"member {self.number}"
-            make_person_key(self.api.engine, self.api.project_id, member, Role.VIEWER)
-            filled = filled.replace("{member}", member).replace("{person}", member)
         if path.endswith("/enable"):
             self.post(f"/api/v1/people/member {self.number}/disable")
         if "{invitation}" in path:

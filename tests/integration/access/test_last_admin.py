@@ -10,13 +10,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
+from app.domain.access.identity_rules import IssuerRules, VerifiedIdentity
 from app.domain.access.roles import Role
 from app.domain.units.errors import CommandRefused
+from app.orchestration.access.last_admin import is_last_admin
 from app.orchestration.access.manage_keys import revoke_key, service_keys
 from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.orchestration.access.sign_in_identity import sign_in_identity
 from app.storage.unit_of_work import UnitOfWork
 from tests.support.api.agent_api import wait_until
-from tests.support.servers.table_rows import fetch_value
+from tests.support.servers.table_rows import fetch, fetch_value
 from tests.support.stories.access_story import ENTROPY, AccessStory
 
 _WAITING = (
@@ -31,8 +34,12 @@ def access(engine: Engine) -> AccessStory:
     return AccessStory(engine)
 
 
-def answers(access: AccessStory, first: Change, second: Change) -> list[str]:
-    """Of two changes: the first is held open until the second waits for it, or is over."""
+def answers(
+    access: AccessStory, first: Change, second: Change, then: Change | None = None
+) -> list[str]:
+    """Of two changes: the first is held open until the second waits for it, or is over; it ends
+    with `then`.
+    """
     in_hand, over = threading.Event(), threading.Event()
 
     def slowly() -> str:
@@ -40,6 +47,8 @@ def answers(access: AccessStory, first: Change, second: Change) -> list[str]:
             first(uow)
             in_hand.set()
             wait_until(lambda: over.is_set() or fetch_value(access.engine, _WAITING) > 0, 60)
+            if then is not None:
+                then(uow)
         return "changed"
 
     def after() -> str:
@@ -98,3 +107,43 @@ def test_where_no_admin_has_a_key_without_an_end_what_takes_none_away_goes_on(ac
         assert set_disabled(uow, ENTROPY, admin, "Lea", disabled=True).disabled_at is not None
         assert revoke_key(uow, ENTROPY, admin, service_keys(admin), "ci").revoked_at is not None
         assert remove_member(uow, ENTROPY, admin, "Ben").name == "Ben"
+
+
+def test_the_question_for_the_last_admin_changes_no_row(access: AccessStory):
+    access.person("Lea", Role.ADMIN)
+    lea, home, admin = access.person_id("Lea"), access.home_id, access.admin
+    versions = "SELECT xmin::text FROM memberships ORDER BY 1"
+    before = fetch(access.engine, versions)
+    with access.begin() as uow:
+        assert not is_last_admin(uow, lea, home), "the key of the project is left"
+    with access.begin() as uow:
+        revoke_key(uow, ENTROPY, admin, service_keys(admin), "root")
+    with access.begin() as uow:
+        assert is_last_admin(uow, lea, home)
+    assert fetch(access.engine, versions) == before
+    second = access.project("second")
+    with access.begin() as uow:
+        uow.people.add_member(lea, second.project_id, Role.ADMIN, uow.now, "test")
+        assert not is_last_admin(uow, lea, home), "still an admin of the other project"
+
+
+def test_a_sign_in_that_lowers_an_admin_and_a_change_by_hand_wait_for_each_other(
+    access: AccessStory,
+):
+    groups = {"ops": {"home": Role.ADMIN}, "ml": {"home": Role.VIEWER}}
+    rules = IssuerRules("corp", "Corp", "https://corp.example", groups)
+
+    def sign_in(uow: UnitOfWork, group: str) -> None:
+        identity = VerifiedIdentity(rules.issuer, "1", ("Lea",), groups=frozenset({group}))
+        sign_in_identity(uow, ENTROPY, rules, identity)
+
+    with access.begin() as uow:
+        sign_in(uow, "ops")
+    outcome = answers(
+        access,
+        lambda uow: uow.keys.lock_admins(),
+        lambda uow: sign_in(uow, "ml"),
+        lambda uow: set_member_role(uow, ENTROPY, access.admin, "Lea", Role.SUBMITTER),
+    )
+    assert outcome == ["changed", "changed"]
+    assert fetch_value(access.engine, "SELECT role FROM memberships") == Role.SUBMITTER

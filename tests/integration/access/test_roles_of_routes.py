@@ -91,6 +91,8 @@ DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/projects/{project}/restore"),
     ("POST", "/api/v1/people/{person}/disable"),
     ("POST", "/api/v1/people/{person}/enable"),
+    ("GET", "/api/v1/people/{person}/keys"),
+    ("POST", "/api/v1/people/{person}/keys/{key}/revoke"),
 }
 READS: Final = {
     ("GET", "/api/v1/me"),

@@ -108,6 +108,12 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     assert "No browser is signed in." in world.cli.ok("session").out
     world.cli.variables["LOWTIDE_API_KEY"] = admin
     assert "Lea Müller" in world.cli.ok("person").out
+    refused = world.cli.fails(2, "key", "list", "--mine", "--person", "Lea Müller")
+    assert "--mine and --person" in refused.errors
+    listed = world.cli.ok("key", "list", "--person", "Lea Müller", "-q").out.split()
+    assert listed, "the key of the invitation"
+    ended = world.cli.ok("key", "revoke", listed[0], "--person", "Lea Müller").out
+    assert ended == f"Key {listed[0]} is revoked.\n"
     assert "Nothing opens" in world.cli.ok("person", "disable", "Lea Müller").out
     assert "disabled" in world.cli.ok("person", "list").row("Lea Müller")
     world.cli.ok("person", "enable", "Lea Müller")
