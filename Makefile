@@ -16,11 +16,14 @@ INSTALL := sh .ci/install $(BIN)/python
 VENV_READY := $(VENV)/.ready
 RUNTIME_READY := $(VENV)/.runtime-ready
 DEV_READY := $(VENV)/.dev-ready
+# npm's packages are pinned, and checked by their SHA-512, in package-lock.json.
+OIDC_PROVIDER := tests/support/oidc_provider
+OIDC_PROVIDER_READY := $(OIDC_PROVIDER)/node_modules/.ready
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-full test-cloud test-tensorflow check static simulate simulate-mutants \
-	decisions bench bench-trainer docs-regenerate lock sbom browser clean
+	decisions bench bench-trainer docs-regenerate lock sbom browser oidc-provider clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' \
@@ -42,7 +45,7 @@ test: $(DEV_READY) browser ## run every check and every test but the long ones
 	wait $$types; types=$$?; \
 	cat .make/types.line; exit $$((tests | types))
 
-test-full: $(DEV_READY) browser static ## run the long tests, too
+test-full: $(DEV_READY) browser oidc-provider static ## run the long tests, too
 	@$(TYPES)
 	@$(PYTEST) -n 4 --full tests
 	@sh .ci/record-full-run
@@ -97,9 +100,11 @@ sbom: $(RUNTIME_READY) $(DEV_READY) ## list what the runtime consists of: sbom.j
 browser:
 	@sh .ci/browser
 
+oidc-provider: $(OIDC_PROVIDER_READY)
+
 clean: ## remove the virtual environment, caches and logs (never the state of `lowtide up`)
 	rm -rf $(VENV) .make .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-		build dist *.egg-info
+		build dist *.egg-info $(OIDC_PROVIDER)/node_modules
 
 $(VENV_READY):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -118,3 +123,9 @@ $(DEV_READY): $(VENV_READY) pyproject.toml requirements.lock
 	@$(STEP) "Installing Lowtide, the trainer and the test tools (once; PyTorch is large)" \
 		.make/install-dev.log $(INSTALL) trainer,dev
 	@touch $@ $(RUNTIME_READY)
+
+$(OIDC_PROVIDER_READY): $(OIDC_PROVIDER)/package.json $(OIDC_PROVIDER)/package-lock.json
+	@sh .ci/node
+	@$(STEP) "Installing oidc-provider for the long tests (once)" .make/oidc-provider.log \
+		npm --prefix $(OIDC_PROVIDER) ci
+	@touch $@

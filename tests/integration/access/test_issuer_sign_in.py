@@ -8,18 +8,27 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
-from uuid import uuid4
 
-import httpx
 import pytest
 from pydantic import SecretStr
-from sqlalchemy import or_, select
+from sqlalchemy import or_
 
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
 from app.web.access.waiting_sign_in import COOKIE
 from tests.support.api.invited_people import Browser, Invited, admin_headers, invited
+from tests.support.api.issuer_accounts import (
+    MEMBERS,
+    PEOPLE,
+    account,
+    assert_in,
+    assert_out,
+    invited_with_address,
+    of_known,
+    person_of,
+    roles_of,
+)
 from tests.support.api.oidc_issuer_server import (
     CLIENT,
     SECRET,
@@ -42,9 +51,9 @@ from tests.support.api.people_api import (
     settings_for,
 )
 from tests.support.servers.postgres import PostgresForTests
-from tests.support.servers.table_rows import add_row, change_rows, fetch, rows_of
+from tests.support.servers.table_rows import add_row, change_rows, rows_of
 
-PEOPLE, MEMBERS, ATTEMPTS = tables.people, tables.memberships, tables.sign_in_attempts
+ATTEMPTS = tables.sign_in_attempts
 FILE = """
 issuers:
   - name: corp
@@ -99,46 +108,10 @@ def browser(api: PeopleApi) -> Browser:
     return Browser(api.url)
 
 
-def account(*groups: str, **claims: Any) -> Account:
-    """A new account in these groups."""
-    subject = uuid4().hex
-    named = {"preferred_username": f"person {subject[:8]}", "groups": list(groups)}
-    return Account(subject, {**named, **claims})
-
-
-def person_of(api: PeopleApi, one: Account) -> Any:
-    """The person of an account; None for none."""
-    found = rows_of(api.engine, tables.identities, subject=one.subject)
-    return rows_of(api.engine, PEOPLE, id=found[0].person_id)[0] if found else None
-
-
-def roles_of(api: PeopleApi, one: Account) -> dict[str, str]:
-    """The role in each project."""
-    statement = (
-        select(tables.projects.c.name, MEMBERS.c.role)
-        .join(tables.projects, tables.projects.c.id == MEMBERS.c.project_id)
-        .where(MEMBERS.c.person_id == person_of(api, one).id)
-    )
-    return {row.name: row.role for row in fetch(api.engine, statement)}
-
-
 def actions_of(api: PeopleApi, one: Account) -> list[AuditAction]:
     """What the audit has of the account's person, sorted."""
     found = rows_of(api.engine, tables.audit_entries, person_id=person_of(api, one).id)
     return sorted(row.action for row in found)
-
-
-def assert_in(answer: httpx.Response, path: str = "/jobs") -> None:
-    assert answer.status_code == 303, answer.text
-    assert answer.headers["location"] == path
-
-
-def assert_out(answer: httpx.Response, reason: str) -> None:
-    """Refused by a page that says why, with nobody signed in."""
-    assert answer.status_code == 403, answer.text
-    assert reason in answer.text
-    assert 'href="/sign-in"' in answer.text
-    assert "lowtide_session" not in answer.headers.get("set-cookie", "")
 
 
 def test_the_sign_in_page_leads_there_and_back_to_what_was_asked_for(
@@ -265,16 +238,7 @@ def test_the_last_admin_stays_against_its_groups(
 
 @pytest.fixture
 def known(api: PeopleApi) -> Invited:
-    """Somebody who came in by an invitation, with an address."""
-    name = f"known {uuid4().hex[:6]}"
-    person = invited(api, name)
-    change_rows(api.engine, PEOPLE, PEOPLE.c.name == name, email=f"{name[6:]}@example.com")
-    return person
-
-
-def of_known(known: Invited, *groups: str, **claims: Any) -> Account:
-    address = f"{known.name[6:].upper()}@Example.com"
-    return account(*groups, **{"email": address, "email_verified": True, **claims})
+    return invited_with_address(api)
 
 
 def test_a_verified_address_of_a_listed_domain_finds_its_person_and_ends_older_keys(

@@ -182,23 +182,23 @@ def revoke_key(engine: Engine, key: str) -> None:
 
 def settings_for(database_url: str, redis_url: str, folder: Path, **other: Any) -> Settings:
     """Settings of an api with everything in one folder; checkpoints may lie anywhere."""
-    other.setdefault("checkpoint_roots", frozenset({Path("/")}))
-    return Settings(
-        state_dir=folder, database_url=database_url, redis_url=redis_url, port=0, **other
-    )
+    other = {"checkpoint_roots": frozenset({Path("/")}), "port": 0, **other}
+    return Settings(state_dir=folder, database_url=database_url, redis_url=redis_url, **other)
 
 
 @contextlib.contextmanager
 def people_api(settings: Settings) -> Iterator[PeopleApi]:
-    """Serve the whole app on a free port of this machine, by uvicorn in a thread."""
+    """Serve the whole app by uvicorn in a thread, on the settings' port of this machine; where that
+    is 0, on a free one.
+    """
     assert settings.database_url is not None
     engine = make_engine(settings.database_url)
     project_id = make_project(engine, "admin")
     key = make_key(engine, project_id)
     app = create_app(settings)
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http=LimitedHttp, log_level="warning", lifespan="on",
-        proxy_headers=False,
+        app, host="127.0.0.1", port=settings.port, http=LimitedHttp, log_level="warning",
+        lifespan="on", proxy_headers=False,
     )  # fmt: skip
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
