@@ -129,6 +129,12 @@ def test_the_example_environment_has_no_secret_and_no_unknown_name():
     }
 
 
+def test_the_first_admins_link_names_no_address_that_only_containers_reach():
+    told = {name: SERVICES[name]["environment"]["LOWTIDE_PUBLIC_URL"] for name in LOWTIDE}
+    assert _by_default(told.pop("migrate")) == ""
+    assert {_by_default(one) for one in told.values()} == {"http://api:8400"}
+
+
 @pytest.mark.parametrize("name", LOWTIDE)
 def test_every_setting_reaches_every_program(name: str):
     passed = {one for one in SERVICES[name]["environment"] if one.startswith(PREFIX)}

@@ -6,6 +6,7 @@ Not here: what is signed with the keys (`id_token`).
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ KEYS_READ_EVERY: Final = timedelta(minutes=1)
 _BYTES_MAX: Final = 1_000_000
 _SECONDS_MAX: Final = timedelta(seconds=10)
 _KEYS_MAX: Final = 100
+_REASONS_MAX: Final = 10
 _PATH: Final = "/.well-known/openid-configuration"
 
 
@@ -110,7 +112,7 @@ class Published:
                         raise self._away(f"{address} sends too much, or too slowly")
             document = orjson.loads(content)
         except httpx.HTTPError as error:
-            raise self._away(f"{address} does not answer ({type(error).__name__})") from error
+            raise self._away(f"{address} {_failure(error)}") from error
         except ValueError:
             raise self._away(f"{address} sends no JSON") from None
         if not isinstance(document, dict):
@@ -120,6 +122,18 @@ class Published:
     def _away(self, reason: str) -> IdentityProviderAway:
         log.warning("issuer %s: %s", self._issuer, reason)
         return IdentityProviderAway(reason)
+
+
+def _failure(error: BaseException) -> str:
+    """What an address did. An authority of one's own is the usual reason of a first failure, and
+    httpx calls it a ConnectError as any other, so the reason below it is looked up.
+    """
+    below: BaseException | None = error
+    for _ in range(_REASONS_MAX):
+        if isinstance(below, ssl.SSLCertVerificationError):
+            return f"shows a certificate that is not trusted ({below.verify_message})"
+        below = None if below is None else below.__cause__ or below.__context__
+    return f"does not answer ({type(error).__name__})"
 
 
 def _is_over(read_at: datetime, life: timedelta, now: datetime) -> bool:

@@ -127,8 +127,17 @@ def _refusal(principal: Principal, action: Action) -> str:
         role = person.limit
         who = f"The key {principal.key_name!r} of {person.name} has the limit"
     elif person is not None:
-        who, instead = f"{person.name} has the role", "ask a maintainer or an admin for"
+        who, instead = f"{person.name} has the role", f"ask {_granting(principal, action)} for"
     return f"{who} {role}, which may not {action.value}; {instead} the role {needed}{besides}."
+
+
+def _granting(principal: Principal, action: Action) -> str:
+    """Who can give a person a role that is enough. The project is named, as a person has a role in
+    each of its own, and the request may have meant another.
+    """
+    if ROLES_OF[action] <= {Role.AUDITOR, Role.ADMIN}:
+        return "an admin"
+    return f"a maintainer or an admin of the project {principal.project_name!r}"
 
 
 def _listed(roles: Collection[Role]) -> str:

@@ -204,7 +204,7 @@ def _require_no_end(uow: UnitOfWork, principal: Principal) -> None:
     if end is not None:
         raise Forbidden(
             f"The key {principal.key_name!r} ends at {format_instant(end)}, and people would "
-            "outlast it: invite with a key that has no end, as the one of your own invitation."
+            "outlast it: invite with a key that has no end, as that of an invitation or admin.key."
         )
 
 

@@ -112,6 +112,7 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     assert "--mine and --person" in refused.errors
     listed = world.cli.ok("key", "list", "--person", "Lea Müller", "-q").out.split()
     assert listed, "the key of the invitation"
+    assert "AT MOST" in world.cli.ok("key", "list", "--person", "Lea Müller").out
     ended = world.cli.ok("key", "revoke", listed[0], "--person", "Lea Müller").out
     assert ended == f"Key {listed[0]} is revoked.\n"
     assert "Nothing opens" in world.cli.ok("person", "disable", "Lea Müller").out

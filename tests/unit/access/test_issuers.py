@@ -23,6 +23,7 @@ from app.domain.access.roles import Role
 from app.ports.identity_provider import IdentityProviderAway
 from app.settings import SettingsError, load_settings
 from tests.support.api.oidc_issuer_server import IssuerServer, issuer_server, new_key
+from tests.support.servers.tls_server import Authority, served
 
 FILE = """
 issuers:
@@ -170,6 +171,15 @@ RULES = IssuerRules(
     },
     frozenset({"example.com"}),
 )
+
+
+def test_a_certificate_that_is_not_trusted_is_said_to_be_so(tmp_path: Path, client: httpx.Client):
+    with served(Authority().server(tmp_path, "localhost", days=9)) as port:
+        published = Published(f"https://localhost:{port}", client, SetClock())
+        with pytest.raises(IdentityProviderAway, match="certificate that is not trusted"):
+            published.endpoints()
+    with pytest.raises(IdentityProviderAway, match=r"does not answer \(ConnectError\)"):
+        published.endpoints()
 
 
 def identity(**fields: object) -> VerifiedIdentity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from app.domain.access.may import (
     require,
     require_role,
 )
-from app.domain.access.principal import Principal
+from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import GRANTABLE_BY, OWN_ROLES_OF, ROLES_OF, Action, Role
 from app.domain.units.errors import Forbidden, InvalidValue, NotFound
 from tests.support.stories.money_story import START
@@ -95,6 +96,18 @@ def test_a_refusal_names_the_key_its_role_and_the_roles_that_may():
     with pytest.raises(NotFound):
         require(principal(AD), Action.READ, Resource(OTHER_PROJECT))
     require(principal(S), Action.SUBMIT, Resource(PROJECT))
+
+
+def test_a_persons_refusal_names_the_project_in_which_the_role_is_too_little():
+    person = Person(UUID(int=7), "Mia Müller", None, AD)
+    with pytest.raises(Forbidden) as refused:
+        require(replace(principal(S), person=person), Action.MANAGE_MEMBERS, Resource(PROJECT))
+    assert refused.value.message == (
+        "Mia Müller has the role submitter, which may not manage members; ask a maintainer or an "
+        "admin of the project 'alpha' for the role maintainer or admin."
+    )
+    with pytest.raises(Forbidden, match="deployment; ask an admin for the role admin"):
+        require(replace(principal(S), person=person), Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
 
 
 def test_a_role_that_may_do_it_to_nothing_is_refused_before_anything_is_looked_up():
