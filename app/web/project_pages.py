@@ -5,11 +5,9 @@ Not here: changing anything, which is done with the command line or over REST.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
-from uuid import UUID
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -20,7 +18,7 @@ from app.domain.access.roles import Action
 from app.domain.units.errors import NotFound
 from app.domain.wording.rule_words import rule_lines
 from app.orchestration.access.manage_keys import service_keys
-from app.orchestration.access.manage_projects import not_opened, opened_project
+from app.orchestration.access.manage_projects import not_opened, opened_ids, opened_project
 from app.storage.access.key_repository import KeyRow
 from app.storage.access.rules_repository import RulesRow
 from app.storage.reports.project_report import ProjectSummary
@@ -50,7 +48,9 @@ def projects(request: Request, visitor: SignedIn) -> Response:
     """Every project that the visitor opens."""
     parts, owner = parts_of(request), _owner(visitor)
     month = _month(parts)
-    found = parts.projects.projects(month, _opened_ids(parts, owner))
+    with parts.runtime.begin() as uow:
+        opened = opened_ids(uow, owner)
+    found = parts.projects.projects(month, opened)
     return render(request, "projects.html", visitor, projects=found, month=month)
 
 
@@ -75,16 +75,6 @@ def _view(parts: PageParts, owner: Principal, name: str) -> ProjectView:
     [summary] = parts.projects.projects(month, [project_id])
     lines = tuple(rule_lines(rules.document))
     return ProjectView(summary, month, rules, lines, keys, project_id == owner.project_id, now)
-
-
-def _opened_ids(parts: PageParts, owner: Principal) -> Collection[UUID] | None:
-    """The projects that the visitor opens: its own, those of a person; None for all of them."""
-    if owner.opens_every_project:
-        return None
-    if owner.person is None:
-        return [owner.project_id]
-    with parts.runtime.begin() as uow:
-        return uow.people.roles_of(owner.person.id).keys()
 
 
 def _owner(visitor: Visitor) -> Principal:

@@ -24,7 +24,11 @@ class WhoShape(Shape):
 
 class KeyShape(Shape):
     """A key without its secret. `role`: of your own key, what it may do in `project`; of another
-    person's, the most that it may do anywhere. `project`: of a person's key, the request's.
+    person's, and of one that does not open `project`, the most that it may do anywhere. `project`:
+    the request's. `projects`: null where a key names none: a person's opens all of the person's, a
+    service key works in its own. Else a person's opens these alone, and a service key works in
+    these; those that you do not open are left out. `name`: of a service key of another project,
+    `home/name`.
 
     `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within a
     minute. `former_until_at`: until when the secret of before the last rotation is good, too.
@@ -35,6 +39,7 @@ class KeyShape(Shape):
     name: str
     role: Role
     project: str
+    projects: list[str] | None
     prefix: str | None
     created_at: datetime
     created_by: str | None

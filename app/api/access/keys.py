@@ -12,11 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access.access_shapes import IssuedKeyShape, KeyPage, KeyShape, WhoShape
+from app.api.access.key_documents import key_documents
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import KeyManager, Reader
 from app.api.serving.json_answers import as_json, page
-from app.api.serving.shapes import fields_of
+from app.domain.access.key_rules import PROJECTS_OF_KEY_MAX
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.units.durations import parse_duration
@@ -28,21 +29,29 @@ from app.orchestration.access.manage_keys import (
     rotate_key,
     service_keys,
 )
-from app.storage.access.key_repository import KeyRow
+from app.storage.unit_of_work import UnitOfWork
 
 router = APIRouter(prefix="/api/v1", tags=["keys"], dependencies=[Depends(json_only)])
 
 KEYS_MAX: Final = 1_000
 _OVERLAP: Final = "1h"
+NamesOfProjects = Annotated[
+    list[Annotated[str, Field(max_length=200)]],
+    Field(min_length=1, max_length=PROJECTS_OF_KEY_MAX),
+]
 
 
 class NewKey(BaseModel):
-    """`expires_in`: as `30d` or `12h`; null, or left out, is a key without an end."""
+    """`expires_in`: as `30d` or `12h`; null, or left out, is a key without an end. `projects`: it
+    works in all of these, with the same role, and belongs to the request's, if that is among them,
+    else to the first; null, or left out, is the request's alone.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: Annotated[str, Field(max_length=200)]
     role: Annotated[Role, Field(strict=False)] = Role.SUBMITTER
     expires_in: Annotated[str, Field(max_length=40)] | None = None
+    projects: NamesOfProjects | None = None
 
 
 class Rotation(BaseModel):
@@ -67,10 +76,13 @@ async def me(caller: Reader) -> Response:
 
 @router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
 def keys(request: Request, caller: KeyManager) -> Response:
-    """The project's service keys: those that are good, then the others; each the newest first."""
+    """The project's service keys, and those of others that work in it: those that are good, then
+    the others; each the newest first.
+    """
     with parts_of(request).runtime.begin() as uow:
         found = uow.keys.keys(service_keys(caller), uow.now, KEYS_MAX)
-    return page([_key(row, caller) for row in found], None)
+        items = key_documents(uow, caller, found)
+    return page(items, None)
 
 
 @router.post(
@@ -79,13 +91,17 @@ def keys(request: Request, caller: KeyManager) -> Response:
 def create(request: Request, caller: KeyManager, body: Annotated[NewKey, Body()]) -> Response:
     """Make a service key of the project. Its secret is in this answer, and in no other.
 
-    A maintainer makes viewers, submitters and maintainers; an admin any role.
+    A maintainer makes viewers, submitters and maintainers; an admin any role. With `projects`, you
+    must be that in each, and it is no auditor's or admin's, who work in every project already.
     """
     runtime = parts_of(request).runtime
     life = None if body.expires_in is None else seconds_in(body.expires_in, "expires_in")
     with runtime.begin() as uow:
-        issued = create_key(uow, runtime.entropy, caller, body.name, body.role, life)
-    return as_json(_issued(issued, caller), 201)
+        issued = create_key(
+            uow, runtime.entropy, caller, body.name, body.role, life, projects=body.projects
+        )
+        answer = _issued(uow, issued, caller)
+    return as_json(answer, 201)
 
 
 @router.post("/keys/{key}/rotate", response_model=None, responses={200: {"model": IssuedKeyShape}})
@@ -93,13 +109,15 @@ def rotate(
     request: Request, caller: KeyManager, key: str, body: Annotated[Rotation | None, Body()] = None
 ) -> Response:
     """Give the key another secret. The one of before stays good for `overlap`; its browsers are
-    signed out at once. Of a key that leaked, revoke it instead.
+    signed out at once. Of a key that leaked, revoke it instead. One with `projects` needs who may
+    make it in each of them.
     """
     runtime = parts_of(request).runtime
     overlap = seconds_in((body or Rotation()).overlap, "overlap")
     with runtime.begin() as uow:
         issued = rotate_key(uow, runtime.entropy, caller, service_keys(caller), key, overlap)
-    return as_json(_issued(issued, caller))
+        answer = _issued(uow, issued, caller)
+    return as_json(answer)
 
 
 @router.post("/keys/{key}/revoke", response_model=None, responses={200: {"model": KeyShape}})
@@ -108,7 +126,8 @@ def revoke(request: Request, caller: KeyManager, key: str) -> Response:
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         row = revoke_key(uow, runtime.entropy, caller, service_keys(caller), key)
-    return as_json(_key(row, caller))
+        [answer] = key_documents(uow, caller, [row])
+    return as_json(answer)
 
 
 def seconds_in(written: str, field: str) -> int:
@@ -119,9 +138,6 @@ def seconds_in(written: str, field: str) -> int:
         raise InvalidValue(f"{field}: {error.message}", field) from error
 
 
-def _key(row: KeyRow, caller: Principal) -> dict[str, Any]:
-    return fields_of(KeyShape, row, project=caller.project_name)
-
-
-def _issued(issued: IssuedKey, caller: Principal) -> dict[str, Any]:
-    return {**_key(issued.row, caller), "key": issued.secret}
+def _issued(uow: UnitOfWork, issued: IssuedKey, caller: Principal) -> dict[str, Any]:
+    [document] = key_documents(uow, caller, [issued.row])
+    return {**document, "key": issued.secret}

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access.access_shapes import KeyPage, KeyShape
+from app.api.access.key_documents import key_documents
 from app.api.access.keys import KEYS_MAX
 from app.api.access.member_shapes import MemberPage, PersonPage, PersonShape, ProjectMemberShape
 from app.api.jobs.job_command_routes import json_only
@@ -59,7 +60,9 @@ def members(
 
 
 @router.post(
-    "/members/{member}/role", response_model=None, responses={200: {"model": ProjectMemberShape}}
+    "/members/{member:path}/role",
+    response_model=None,
+    responses={200: {"model": ProjectMemberShape}},
 )
 def change_role(
     request: Request, caller: MemberManager, member: str, body: Annotated[NewRole, Body()]
@@ -75,10 +78,14 @@ def change_role(
 
 
 @router.post(
-    "/members/{member}/remove", response_model=None, responses={200: {"model": ProjectMemberShape}}
+    "/members/{member:path}/remove",
+    response_model=None,
+    responses={200: {"model": ProjectMemberShape}},
 )
 def remove(request: Request, caller: MemberManager, member: str) -> Response:
-    """End a person's membership, or revoke a service key, within two seconds. Its jobs go on."""
+    """End a person's membership, or revoke a service key, within two seconds. Its jobs go on. A key
+    of another project, `home/name`, works on in its others.
+    """
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         removed = remove_member(uow, runtime.entropy, caller, member)
@@ -116,8 +123,8 @@ def enable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
 def keys(request: Request, caller: DeploymentAdmin, person: str) -> Response:
     """A person's own keys: those that are good, then the others; each the newest first."""
     with parts_of(request).runtime.begin() as uow:
-        rows = keys_of_person(uow, caller, person, KEYS_MAX)
-    return page([fields_of(KeyShape, row, project=caller.project_name) for row in rows], None)
+        items = key_documents(uow, caller, keys_of_person(uow, caller, person, KEYS_MAX))
+    return page(items, None)
 
 
 @router.post(
@@ -132,7 +139,8 @@ def revoke_key(request: Request, caller: DeploymentAdmin, person: str, key: str)
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         row = revoke_key_of_person(uow, runtime.entropy, caller, person, key)
-    return as_json(fields_of(KeyShape, row, project=caller.project_name))
+        [answer] = key_documents(uow, caller, [row])
+    return as_json(answer)
 
 
 def _set_disabled(request: Request, caller: Principal, person: str, *, disabled: bool) -> Response:

@@ -1,4 +1,5 @@
-"""A person's own keys: list, make, rotate, revoke. They work in every project of the person's.
+"""A person's own keys: list, make, rotate, revoke. They work in every project of the person's, or
+in those that they are limited to.
 
 Not here: service keys (`keys`), or the rules (`app.orchestration.access.manage_keys`).
 """
@@ -12,12 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access.access_shapes import IssuedKeyShape, KeyPage, KeyShape
-from app.api.access.keys import KEYS_MAX, Rotation, seconds_in
+from app.api.access.key_documents import key_documents
+from app.api.access.keys import KEYS_MAX, NamesOfProjects, Rotation, seconds_in
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import Owner
 from app.api.serving.json_answers import as_json, page
-from app.api.serving.shapes import fields_of
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role, role_of_person
 from app.orchestration.access.manage_keys import (
@@ -34,21 +35,25 @@ router = APIRouter(prefix="/api/v1/me", tags=["keys"], dependencies=[Depends(jso
 
 class NewOwnKey(BaseModel):
     """`role`: the most that the key may do; null, or left out, is all that you may, now and later.
-    `expires_in`: as `30d` or `12h`; null, or left out, is a key without an end.
+    `expires_in`: as `30d` or `12h`; null, or left out, is a key without an end. `projects`: the
+    only ones that it opens, of those that you are a member of; null, or left out, is all that the
+    key of this request opens. Where a request names none, it works in this request's, if that is
+    among them, else in the first.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: Annotated[str, Field(max_length=200)]
     role: Annotated[Role, Field(strict=False)] | None = None
     expires_in: Annotated[str, Field(max_length=40)] | None = None
+    projects: NamesOfProjects | None = None
 
 
 @router.get("/keys", response_model=None, responses={200: {"model": KeyPage}})
 def keys(request: Request, caller: Owner) -> Response:
     """Your own keys: those that are good, then the others; each the newest first."""
     with parts_of(request).runtime.begin() as uow:
-        found, here = uow.keys.keys(own_keys(caller), uow.now, KEYS_MAX), _role_here(uow, caller)
-    return page([_own_key(row, caller, here) for row in found], None)
+        items = _own_keys(uow, caller, uow.keys.keys(own_keys(caller), uow.now, KEYS_MAX))
+    return page(items, None)
 
 
 @router.post(
@@ -59,9 +64,11 @@ def create(request: Request, caller: Owner, body: Annotated[NewOwnKey, Body()]) 
     runtime = parts_of(request).runtime
     life = None if body.expires_in is None else seconds_in(body.expires_in, "expires_in")
     with runtime.begin() as uow:
-        issued = create_own_key(uow, runtime.entropy, caller, body.name, body.role, life)
-        answer = {**_own_key(issued.row, caller, _role_here(uow, caller)), "key": issued.secret}
-    return as_json(answer, 201)
+        issued = create_own_key(
+            uow, runtime.entropy, caller, body.name, body.role, life, body.projects
+        )
+        [document] = _own_keys(uow, caller, [issued.row])
+    return as_json({**document, "key": issued.secret}, 201)
 
 
 @router.post("/keys/{key}/rotate", response_model=None, responses={200: {"model": IssuedKeyShape}})
@@ -75,8 +82,8 @@ def rotate(
     overlap = seconds_in((body or Rotation()).overlap, "overlap")
     with runtime.begin() as uow:
         issued = rotate_key(uow, runtime.entropy, caller, own_keys(caller), key, overlap)
-        answer = {**_own_key(issued.row, caller, _role_here(uow, caller)), "key": issued.secret}
-    return as_json(answer)
+        [document] = _own_keys(uow, caller, [issued.row])
+    return as_json({**document, "key": issued.secret})
 
 
 @router.post("/keys/{key}/revoke", response_model=None, responses={200: {"model": KeyShape}})
@@ -85,18 +92,17 @@ def revoke(request: Request, caller: Owner, key: str) -> Response:
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:
         row = revoke_key(uow, runtime.entropy, caller, own_keys(caller), key)
-        answer = _own_key(row, caller, _role_here(uow, caller))
+        [answer] = _own_keys(uow, caller, [row])
     return as_json(answer)
 
 
-def _role_here(uow: UnitOfWork, caller: Principal) -> Role | None:
-    """Of the person's membership in the project of the request."""
+def _own_keys(uow: UnitOfWork, caller: Principal, rows: list[KeyRow]) -> list[dict[str, Any]]:
+    """A person's keys as their owner sees them, with their roles in the project of the request."""
     assert caller.person is not None
-    return uow.people.roles_of(caller.person.id).get(caller.project_id)
-
-
-def _own_key(row: KeyRow, caller: Principal, here: Role | None) -> dict[str, Any]:
-    """A person's key as its owner sees it, in the project of the request."""
-    assert caller.person is not None
-    role = role_of_person(here, caller.person.elsewhere, row.role)
-    return fields_of(KeyShape, row, project=caller.project_name, role=role or row.role)
+    here, elsewhere = uow.people.roles_of(caller.person.id), caller.person.elsewhere
+    member_role = here.get(caller.project_id)
+    documents = key_documents(uow, caller, rows)
+    for row, document in zip(rows, documents, strict=True):
+        if row.project_ids is None or caller.project_id in row.project_ids:
+            document["role"] = role_of_person(member_role, elsewhere, row.role) or row.role
+    return documents

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from app.api.access.key_documents import key_documents
 from app.api.access.member_shapes import LoginShape, SessionPage, SessionShape
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
@@ -85,10 +86,8 @@ def _made(uow: UnitOfWork, issued: IssuedKey) -> dict[str, Any]:
     if owner is None:
         # Removed everywhere since the login was confirmed.
         raise NotFound(_NO_LOGIN)
-    return fields_of(
-        LoginShape, issued.row, project=owner.project_name, role=owner.role, key=issued.secret,
-        person=owner.name,
-    )  # fmt: skip
+    [document] = key_documents(uow, owner, [issued.row])
+    return {**document, "role": owner.role, "key": issued.secret, "person": owner.name}
 
 
 def _refusal(problem: LoginProblem | None) -> Exception:

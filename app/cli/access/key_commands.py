@@ -66,10 +66,12 @@ def list_keys(
     now = datetime.now(UTC)
     rows = invocation.api.get(_keys(mine, person))["items"]
     shown = [row for row in rows if everything or _state(row, now) == "good"]
+    named = (Column("PROJECTS", _projects),) if any(map(_projects, shown)) else ()
     columns = (
         Column("KEY", lambda row: row["name"]),
         # Of another person's key the api has its limit: the person's roles differ by project.
         Column("ROLE" if person is None else "AT MOST", lambda row: row["role"]),
+        *named,
         Column("BEGINS", _beginning),
         Column("STATE", lambda row: _state(row, now)),
         Column("LAST USE", lambda row: wording.ago(row["last_used_at"], now)),
@@ -100,7 +102,8 @@ def show_key(invocation: Invocation) -> None:
 @api_command(
     "lowtide key create ci --role submitter --expires-in 90d",
     "lowtide key create dashboard --role viewer --project vision",
-    "lowtide key create notebook --mine --expires-in 30d",
+    "lowtide key create ci --role submitter --projects vision,speech",
+    "lowtide key create notebook --mine --expires-in 30d --projects vision",
 )
 def create_key(
     invocation: Invocation,
@@ -118,6 +121,14 @@ def create_key(
         str | None,
         typer.Option(metavar="TIME", help="Until it ends, as 30d; default: it has no end."),
     ] = None,
+    projects: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="It works in each of these; your own opens no others. Default: the project's key "
+            "works in it alone, your own in all of yours.",
+        ),
+    ] = None,
     mine: _Mine = False,
 ) -> None:
     """Make a service key of the project, or with --mine one of your own, and print it once."""
@@ -126,13 +137,15 @@ def create_key(
     body: dict[str, Any] = {"name": name, "expires_in": expires_in}
     if role is not None:
         body["role"] = role.value
+    if projects is not None:
+        body["projects"] = [name.strip() for name in projects.split(",")]
     made = invocation.api.post(_keys(mine), body)
     end = made["expires_at"]
     until = "" if end is None else f", until {wording.clock_time(end)} UTC"
     _print_secret(
         invocation.terminal,
         made,
-        f"Key {made['name']}, {made['role']} of the project {made['project']}{until}. {_ONCE}",
+        f"Key {made['name']}, {made['role']} of {_places(made)}{until}. {_ONCE}",
     )
 
 
@@ -259,6 +272,16 @@ def _print_secret(terminal: Terminal, made: dict[str, Any], sentence: str) -> No
     terminal.raw(f"{made['key']}\n")
     if not terminal.quiet:
         terminal.note(sentence)
+
+
+def _projects(row: dict[str, Any]) -> str:
+    """Those that a key names; "" where it names none, as the keys of a former api."""
+    return ", ".join(row.get("projects") or ())
+
+
+def _places(row: dict[str, Any]) -> str:
+    named = _projects(row)
+    return f"the projects {named}" if "," in named else f"the project {named or row['project']}"
 
 
 def _beginning(row: dict[str, Any]) -> str:

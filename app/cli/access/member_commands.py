@@ -132,16 +132,18 @@ def change_role(
     ],
 ) -> None:
     """Give a member another role in the project, within two seconds."""
-    path = f"/members/{path_part(name, 'member')}/role"
-    found = invocation.api.post(path, {"role": role.value})
+    found = invocation.api.post(f"{_path(name)}/role", {"role": role.value})
     _say(invocation, found, found["name"], f"{found['name']} has the role {found['role']}.")
 
 
 @member.command("remove")
 @api_command("lowtide member remove Lea")
 def remove(invocation: Invocation, name: _Name) -> None:
-    """End a membership, or revoke a service key, within two seconds. Jobs go on."""
-    found = invocation.api.post(f"/members/{path_part(name, 'member')}/remove")
+    """End a membership, or revoke a service key, within two seconds. Jobs go on.
+
+    A key of another project, as vision/ci, goes on working in its others.
+    """
+    found = invocation.api.post(f"{_path(name)}/remove")
     _say(invocation, found, found["name"], f"{found['name']} is no member any more.")
 
 
@@ -174,6 +176,12 @@ def enable(invocation: Invocation, name: _Person) -> None:
     """Let open again what did before the person was disabled."""
     found = invocation.api.post(f"/people/{path_part(name, 'person')}/enable")
     _say(invocation, found, found["name"], f"{found['name']} may sign in again.")
+
+
+def _path(name: str) -> str:
+    """Of a member: a name, or `home/name` of a key of another project."""
+    parts = [path_part(part, "member") for part in name.split("/", 1)]
+    return f"/members/{'/'.join(parts)}"
 
 
 def _state(row: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-from app.domain.access.roles import GRANTABLE_BY, Role
+from app.domain.access.roles import GRANTABLE_BY, Role, within
 from app.domain.units.errors import Forbidden, InvalidValue
 
 KEY_PREFIX: Final = "lt_"
@@ -19,6 +19,9 @@ SHOWN_CHARACTERS: Final = 7
 LIFE_MAX: Final = timedelta(days=365)
 KEYS_OF_PERSON_MAX: Final = 50
 """Good ones: nobody looks after more."""
+PROJECTS_OF_KEY_MAX: Final = 50
+MOST_IN_PROJECTS: Final = Role.MAINTAINER
+"""The most that a key may be which names its projects: admins and auditors are that in all."""
 OVERLAP_MAX: Final = timedelta(days=7)
 USE_RECORDED_EVERY: Final = timedelta(minutes=1)
 """A key's last use is stored at most so often: a write per request would be most of its cost."""
@@ -63,6 +66,16 @@ def expiry_of(life_seconds: float | None, now: datetime) -> datetime | None:
     if not 1 <= life_seconds <= LIFE_MAX.total_seconds():
         raise InvalidValue("expires_in: write from 1s to 365d", "expires_in")
     return now + timedelta(seconds=life_seconds)
+
+
+def require_within_projects(role: Role) -> None:
+    """Raises InvalidValue for a role that a key cannot have which names its projects."""
+    if within(role, MOST_IN_PROJECTS) is not role:
+        raise InvalidValue(
+            f"projects: the role {role} is one of the whole deployment; leave the projects out, or "
+            f"make the key a {MOST_IN_PROJECTS}'s or less",
+            "projects",
+        )
 
 
 def require_grantable(granting: Role, granted: Role) -> None:

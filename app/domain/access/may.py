@@ -55,7 +55,7 @@ def may(principal: Principal, action: Action, resource: Resource) -> AccessDecis
     """Whether this key, in the project of its request, may do this to that."""
     foreign = resource.project_id is not None and resource.project_id != principal.project_id
     if action is Action.OPEN_PROJECT:
-        opens = not foreign or resource.member_role is not None or principal.opens_every_project
+        opens = not foreign or _opens(principal, resource)
         return AccessDecision.ALLOWED if opens else AccessDecision.HIDDEN
     if foreign:
         return AccessDecision.HIDDEN
@@ -96,6 +96,15 @@ def require_somewhere(principal: Principal, action: Action) -> None:
     most = principal.role if principal.person is None else principal.person.limit
     if most not in ROLES_OF[action]:
         raise Forbidden(_refusal(principal, action))
+
+
+def _opens(principal: Principal, project: Resource) -> bool:
+    """Another project than that of the request."""
+    if principal.projects is not None and project.project_id not in principal.projects:
+        return False
+    if principal.person is None and principal.projects is not None:
+        return True
+    return project.member_role is not None or principal.opens_every_project
 
 
 def _is_astray(principal: Principal, action: Action) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -40,7 +41,8 @@ class Principal:
     takes_jobs: False for a project that is archived. home: its own project, where the request
     has chosen another one. person: None for a service key. project_is_fallback: the person's key
     or session was made for a project that does not open for the person any more, so this one of
-    its others is read, and changed only by a request that names it.
+    its others is read, and changed only by a request that names it. projects: those that the key
+    names, and no others open; None for a key that names none, and without a key.
     """
 
     key_id: UUID | None
@@ -54,6 +56,7 @@ class Principal:
     origin: Origin | None = None
     person: Person | None = None
     project_is_fallback: bool = False
+    projects: frozenset[UUID] | None = None
 
     @property
     def name(self) -> str:
@@ -94,6 +97,12 @@ class Principal:
     def opens_every_project(self) -> bool:
         """Whether its role is one of the whole deployment."""
         return self.reach in ROLES_OF[Action.OPEN_PROJECT]
+
+    def covers(self, project_ids: Collection[UUID] | None) -> bool:
+        """Whether its key lets it work in all of these projects of its person; None: in any."""
+        if self.projects is None:
+            return True
+        return project_ids is not None and self.projects.issuperset(project_ids)
 
     def inside(
         self,

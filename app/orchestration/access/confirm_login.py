@@ -120,7 +120,8 @@ def redeem_login(
     row = uow.invitations.login(challenge)
     if row is None or row.used_at is not None or row.expires_at <= uow.now:
         return LoginAnswer(problem=LoginProblem.UNKNOWN)
-    if uow.people.owner_of_session(row.session_id_hash, uow.now) is None:
+    confirming = uow.people.owner_of_session(row.session_id_hash, uow.now)
+    if confirming is None:
         return LoginAnswer(problem=LoginProblem.UNKNOWN)
     if row.tries >= LOGIN_TRIES_MAX:
         return LoginAnswer(problem=LoginProblem.ENDED)
@@ -134,8 +135,9 @@ def redeem_login(
     where = _NO_NAME.sub("-", row.machine.lower()).strip("-")[:_NAME_MAX].strip("-") or "machine"
     limited = Person(person.id, person.name, None, row.limit_role)
     newcomer = Principal(
-        None, "", row.project_id, "", row.limit_role, origin=origin, person=limited
-    )
+        None, "", row.project_id, "", row.limit_role, origin=origin, person=limited,
+        projects=confirming.projects,
+    )  # fmt: skip
     return LoginAnswer(key_of_newcomer(uow, entropy, newcomer, row.key_expires_at, where))
 
 

@@ -7,17 +7,21 @@ those who manage a project's keys change, and for a person's own. Not here: what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from app.domain.access.key_rules import (
     KEY_PREFIX,
     KEYS_OF_PERSON_MAX,
+    MOST_IN_PROJECTS,
     OVERLAP_MAX,
     SHOWN_CHARACTERS,
     expiry_of,
     require_grantable,
     require_name,
+    require_within_projects,
 )
 from app.domain.access.may import DEPLOYMENT, require
 from app.domain.access.person_rules import RECOVERED_BY, RECOVERED_PREFIX
@@ -28,6 +32,11 @@ from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, Forbidden, InvalidValue, NotFound
 from app.domain.units.instants import format_instant
+from app.orchestration.access.key_projects import (
+    projects_of_own_key,
+    projects_of_service_key,
+    require_everywhere,
+)
 from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
@@ -54,14 +63,22 @@ def create_key(
     role: Role,
     life_seconds: float | None = None,
     *,
+    projects: Sequence[str] | None = None,
     action: AuditAction = AuditAction.KEY_CREATE,
 ) -> IssuedKey:
     """A new service key of the principal's project. life_seconds: None is a key without an end.
+    projects: names of those that it works in, with the same role in each. It belongs to the
+    principal's, if that is among them, else to the first.
 
     Raises InvalidValue for a name or life that is none or too much, Forbidden for a role that the
-    principal does not manage, CommandRefused where the name is taken.
+    principal does not manage, also in one of the projects, NotFound for a project that does not
+    open, CommandRefused where the name is taken.
     """
     require_name(name, "key")
+    project_ids = None
+    if projects is not None:
+        opened = projects_of_service_key(uow, principal, projects, role)
+        principal, project_ids = opened[0].caller, [one.id for one in opened]
     require_grantable(principal.role, role)
     expires_at = _expiry(uow, principal, life_seconds)
     if uow.people.person(name) is not None:
@@ -69,7 +86,8 @@ def create_key(
             f"A person is called {name!r}, and histories name people and keys alike. Choose "
             "another name for the key."
         )
-    return _issue(uow, entropy, principal, service_keys(principal), name, role, expires_at, action)
+    owner = service_keys(principal)
+    return _issue(uow, entropy, principal, owner, name, role, expires_at, project_ids, action)
 
 
 def create_own_key(
@@ -79,9 +97,11 @@ def create_own_key(
     name: str,
     limit: Role | None = None,
     life_seconds: float | None = None,
+    projects: Sequence[str] | None = None,
 ) -> IssuedKey:
-    """A new key of the person itself, for all its projects. limit: the most that the key lets it
-    do; None for all that it may.
+    """A new key of the person itself. limit: the most that the key lets it do; None for all that it
+    may. projects: names of the only ones that it opens; None for all that the principal's does.
+    Where none is named, it works in the principal's, if that is among them, else in the first.
 
     Raises as `create_key`, and CommandRefused for a service key, which is nobody's, and for a
     person that has too many.
@@ -91,7 +111,18 @@ def create_own_key(
     require_room(uow, own_keys(principal))
     expires_at = _expiry(uow, principal, life_seconds)
     most = person.limit if limit is None else within(limit, person.limit)
-    return _issue(uow, entropy, principal, own_keys(principal), name, most, expires_at)
+    owner, project_ids = own_keys(principal), _inherited(principal)
+    if projects is not None:
+        require_within_projects(limit or MOST_IN_PROJECTS)
+        most = within(most, MOST_IN_PROJECTS)
+        project_ids = projects_of_own_key(uow, principal, person, projects)
+        owner = KeyOwner(project_ids[0], person.id)
+    return _issue(uow, entropy, principal, owner, name, most, expires_at, project_ids)
+
+
+def _inherited(principal: Principal) -> list[UUID] | None:
+    """What a key is limited to that the principal's makes."""
+    return None if principal.projects is None else sorted(principal.projects)
 
 
 def require_room(uow: UnitOfWork, owner: KeyOwner) -> None:
@@ -116,11 +147,12 @@ def key_of_newcomer(
 ) -> IssuedKey:
     """A key for a person who signs in without one: by an invitation, or a confirmed login.
 
-    newcomer: the person; its limit is the key's. where: begins the key's name, which a number ends.
+    newcomer: the person; its limit and its projects are the key's. where: begins the key's name,
+    which a number ends.
     """
     name = f"{where}-{entropy.new_id().hex[-_NAME_ENDING:]}"
-    limit = _person_of(newcomer).limit
-    return _issue(uow, entropy, newcomer, own_keys(newcomer), name, limit, expires_at)
+    limit, owner = _person_of(newcomer).limit, own_keys(newcomer)
+    return _issue(uow, entropy, newcomer, owner, name, limit, expires_at, _inherited(newcomer))
 
 
 def _expiry(uow: UnitOfWork, principal: Principal, life_seconds: float | None) -> datetime | None:
@@ -156,6 +188,7 @@ def _issue(
     name: str,
     role: Role,
     expires_at: datetime | None,
+    project_ids: list[UUID] | None,
     action: AuditAction = AuditAction.KEY_CREATE,
 ) -> IssuedKey:
     secret = KEY_PREFIX + entropy.new_token()
@@ -173,6 +206,7 @@ def _issue(
         revoked_by=None,
         former_until_at=None,
         person_id=owner.person_id,
+        project_ids=project_ids,
     )
     if not uow.keys.add_key(row, digest(secret)):
         raise CommandRefused(
@@ -204,12 +238,14 @@ def rotate_key(
     """Another secret for the owner's key; the one of before stays good for the overlap.
 
     Browsers that signed in with it are signed out. Raises NotFound, InvalidValue and
-    CommandRefused; Forbidden for a key that may do more, or lives longer, than the principal's own,
-    which would get its secret so.
+    CommandRefused; Forbidden for a key that may do more, in more projects, or lives longer, than
+    the principal's own, which would get its secret so.
     """
     if not 0 <= overlap_seconds <= OVERLAP_MAX.total_seconds():
         raise InvalidValue("overlap: write from 0s to 7d", "overlap")
     row = _manageable(uow, principal, owner, name)
+    if owner.person_id is None:
+        require_everywhere(uow, principal, row, row.role)
     own = end_before(uow, principal, row.expires_at)
     if own is not None and row.id != principal.key_id:
         raise Forbidden(
@@ -288,6 +324,11 @@ def _manageable(uow: UnitOfWork, principal: Principal, owner: KeyOwner, name: st
             f"Your own key may do at most what the role {_person_of(principal).limit} may, and the "
             f"key {row.name!r} what {row.role} may. Use a key that may do as much."
         )
+    elif not principal.covers(row.project_ids):
+        raise Forbidden(
+            f"Your own key is limited to some projects, and the key {row.name!r} opens others. Use "
+            "a key that opens as many."
+        )
     return row
 
 
@@ -319,4 +360,5 @@ def _facts(row: KeyRow) -> dict[str, object]:
         "expires_at": row.expires_at,
         "revoked_at": row.revoked_at,
         "former_until_at": row.former_until_at,
+        "project_ids": None if row.project_ids is None else [str(one) for one in row.project_ids],
     }

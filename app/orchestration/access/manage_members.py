@@ -13,6 +13,7 @@ from app.domain.access.roles import Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.units.errors import CommandRefused, NotFound
+from app.orchestration.access.key_projects import require_everywhere
 from app.orchestration.access.last_admin import an_admin_stays
 from app.orchestration.access.manage_keys import revoke_key, service_keys
 from app.orchestration.audit.record_action import record_action
@@ -44,8 +45,8 @@ def set_member_role(
     """Give a member of the project another role, at once for all its keys and sessions; the same
     again changes nothing.
 
-    Raises NotFound, Forbidden for a role that the principal does not manage, before or after, and
-    CommandRefused for the last admin's.
+    Raises NotFound, Forbidden for a role that the principal does not manage, before or after, in
+    each of the projects that a key works in, and CommandRefused for the last admin's.
     """
     with an_admin_stays(uow):
         member = _manageable(uow, principal, named)
@@ -53,6 +54,7 @@ def set_member_role(
         if member.role is role:
             return member
         if member.kind is MemberKind.KEY:
+            require_everywhere(uow, principal, uow.keys.service_key(member.id), role)
             uow.keys.change_role(member.id, role)
         else:
             uow.people.set_role(member.id, principal.project_id, role)
@@ -63,16 +65,20 @@ def set_member_role(
 
 
 def remove_member(uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str) -> MemberRow:
-    """End a person's membership, or revoke a service key. What it has submitted goes on.
+    """End a person's membership, or revoke a service key; one of another project ends in this one
+    alone. What it has submitted goes on.
 
     Raises as `set_member_role`.
     """
     with an_admin_stays(uow):
         member = _manageable(uow, principal, named)
-        if member.kind is MemberKind.KEY:
+        if member.kind is MemberKind.PERSON:
+            uow.people.remove_member(member.id, principal.project_id)
+        elif uow.keys.service_key(member.id).project_id == principal.project_id:
             revoke_key(uow, entropy, principal, service_keys(principal), member.name)
             return member
-        uow.people.remove_member(member.id, principal.project_id)
+        else:
+            uow.keys.leave_project(member.id, principal.project_id)
     subject, before = _subject(principal, member), _facts(member)
     removed = {**before, "role": None}
     record_action(uow, entropy, principal, AuditAction.MEMBER_REMOVE, subject, before, removed)

@@ -5,6 +5,7 @@ Not here: the keys of a project (`manage_keys`).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -91,6 +92,15 @@ def opened_project(uow: UnitOfWork, principal: Principal, name: str) -> OpenedPr
     return OpenedProject(found.id, archived, caller)
 
 
+def opened_ids(uow: UnitOfWork, principal: Principal) -> Collection[UUID] | None:
+    """The projects that the principal opens; None for all of them."""
+    if principal.opens_every_project:
+        return None
+    if principal.person is None:
+        return principal.projects or {principal.project_id}
+    return {one for one in uow.people.roles_of(principal.person.id) if principal.covers([one])}
+
+
 def audited_project(uow: UnitOfWork, principal: Principal, name: str) -> UUID:
     """The project of that name, whose audit the principal reads.
 
@@ -105,6 +115,11 @@ def audited_project(uow: UnitOfWork, principal: Principal, name: str) -> UUID:
 
 def not_opened(principal: Principal, name: str) -> str:
     """The same sentence, there or not: who may not know cannot learn."""
+    if principal.person is not None and principal.projects is not None:
+        return (
+            f"There is no project {name[:80]!r} that the key {principal.key_name!r} of "
+            f"{principal.name} opens, which is limited to some; {principal.project_name!r} is one."
+        )
     if principal.person is not None:
         return (
             f"There is no project {name[:80]!r} that {principal.name} is a member of; "

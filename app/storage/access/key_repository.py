@@ -5,6 +5,7 @@ Not here: how a request's key is known (`known_keys`), or who may manage which (
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -22,8 +23,10 @@ from app.storage.access.known_keys import (
     ROLE,
     NamedProject,
     is_good,
+    name_in,
     named_project,
     principal_of,
+    works_in,
 )
 from app.storage.schema import tables
 from app.storage.session.record_session import RecordSession
@@ -35,7 +38,7 @@ _MEMBERS: Final = tables.memberships
 _PEOPLE: Final = tables.people
 _SHOWN: Final = (
     "id", "project_id", "person_id", "prefix", "created_at", "created_by", "expires_at",
-    "last_used_at", "revoked_at", "revoked_by", "former_until_at",
+    "last_used_at", "revoked_at", "revoked_by", "former_until_at", "project_ids",
 )  # fmt: skip
 
 
@@ -44,7 +47,9 @@ class KeyRow:
     """A key without its secret. prefix: what it begins with; None for those of before prefixes.
 
     person_id: whose it is; None for a service key. role: of a person's key, the most that it may.
-    former_until_at: until when the key of before the last rotation is good, too.
+    former_until_at: until when the key of before the last rotation is good, too. project_ids: of a
+    person's key the only ones that it opens, of a service key those that it works in; None for a
+    key that names none.
     """
 
     id: UUID
@@ -60,6 +65,7 @@ class KeyRow:
     revoked_by: str | None
     former_until_at: datetime | None
     person_id: UUID | None = None
+    project_ids: list[UUID] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,8 +137,14 @@ class KeyRepository:
         return {row.id for row in self._session.execute(statement)}
 
     def keys(self, owner: KeyOwner, now: datetime, limit: int) -> list[KeyRow]:
-        """Keys that are good, then the others; each the newest first."""
-        return self._keys(owner.condition, first=is_good(now), limit=limit)
+        """Keys that are good, then the others; each the newest first. A project's are also those of
+        others that work in it, each as `home/key`.
+        """
+        if owner.person_id is not None:
+            return self._keys(owner.condition, first=is_good(now), limit=limit)
+        name = name_in(owner.project_id)
+        works = works_in(owner.project_id)
+        return self._keys(works, first=is_good(now), limit=limit, name=name)
 
     def count_good(self, owner: KeyOwner, now: datetime) -> int:
         """How many of the owner's keys are neither revoked nor over."""
@@ -154,6 +166,20 @@ class KeyRepository:
         """When a key ends; None for one without an end, and for one that has no row."""
         found = self._keys(_KEYS.c.id == key_id)
         return found[0].expires_at if found else None
+
+    def service_key(self, key_id: UUID) -> KeyRow:
+        """The service key of that id, locked."""
+        [found] = self._keys(_KEYS.c.id == key_id, _KEYS.c.person_id.is_(None), locked=True)
+        return found
+
+    def project_names(self, project_ids: Collection[UUID]) -> dict[UUID, str]:
+        """The names of these projects, in their order."""
+        statement = (
+            select(_PROJECTS.c.id, _PROJECTS.c.name)
+            .where(_PROJECTS.c.id.in_(project_ids))
+            .order_by(_PROJECTS.c.name)
+        )
+        return {row.id: row.name for row in self._session.execute(statement)}
 
     def add_key(self, row: KeyRow, key_hash: str) -> bool:
         """Store a key; False where its name is taken."""
@@ -187,6 +213,10 @@ class KeyRepository:
         """Another role for a service key."""
         self._change(key_id, role=role, is_admin=role is Role.ADMIN)
 
+    def leave_project(self, key_id: UUID, project_id: UUID) -> None:
+        """Let a service key work no more in a project that is not its own."""
+        self._change(key_id, project_ids=func.array_remove(_KEYS.c.project_ids, project_id))
+
     def revoke_key(self, key_id: UUID, at: datetime, by: str) -> None:
         """End a key, and every secret that it had."""
         self._change(key_id, revoked_at=at, revoked_by=by, former_hash=None, former_until_at=None)
@@ -214,7 +244,7 @@ class KeyRepository:
         )
         keys = (
             select(func.count())
-            .where(_KEYS.c.project_id == _PROJECTS.c.id, _KEYS.c.person_id.is_(None), is_good(now))
+            .where(works_in(_PROJECTS.c.id), is_good(now))
             .correlate(_PROJECTS)
             .scalar_subquery()
         )
@@ -278,12 +308,13 @@ class KeyRepository:
         first: ColumnElement[bool] | None = None,
         limit: int | None = None,
         locked: bool = False,
+        name: ColumnElement[str] = NAME,
     ) -> list[KeyRow]:
-        """first: what stands before the others. locked: so that no one else changes them;
-        submissions may go on naming them until they are changed.
+        """first: what stands before the others. name: what they are called. locked: so that no one
+        else changes them; submissions may go on naming them until they are changed.
         """
         statement = (
-            select(*(_KEYS.c[name] for name in _SHOWN), NAME.label("name"), ROLE.label("role"))
+            select(*(_KEYS.c[one] for one in _SHOWN), name.label("name"), ROLE.label("role"))
             .where(*conditions)
             .order_by(*(() if first is None else (first.desc(),)), _KEYS.c.created_at.desc(), NAME)
             .limit(limit)

@@ -21,6 +21,7 @@ from sqlalchemy import (
     Text,
     Uuid,
     and_,
+    any_,
     bindparam,
     case,
     false,
@@ -31,6 +32,7 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.dialects.postgresql import array
 
 from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import ROLES_OF, Action, Role, role_of_person
@@ -56,6 +58,19 @@ def is_good(now: Instant) -> ColumnElement[bool]:
     return and_(_KEYS.c.revoked_at.is_(None), or_(expires_at.is_(None), expires_at > now))
 
 
+def works_in(project_id: UUID | ColumnElement[UUID]) -> ColumnElement[bool]:
+    """Whether it is a service key of the project, or one of another that works in it, too."""
+    # Contained, and not any_(): that one has an index.
+    named = _KEYS.c.project_ids.contains(array([project_id]))
+    return and_(_KEYS.c.person_id.is_(None), or_(_KEYS.c.project_id == project_id, named))
+
+
+def name_in(project_id: UUID) -> ColumnElement[str]:
+    """What a service key is called in a project: `home/key` where that is not its own."""
+    home = select(_PROJECTS.c.name).where(_PROJECTS.c.id == _KEYS.c.project_id).scalar_subquery()
+    return case((_KEYS.c.project_id == project_id, NAME), else_=home + "/" + NAME)
+
+
 def principals(
     source: FromClause, person_id: ColumnElement[Any], home: ColumnElement[Any]
 ) -> Select[Any]:
@@ -63,11 +78,12 @@ def principals(
 
     source: has the keys. person_id: the person behind each row, if there is one. home: the project
     that a row works in. A person who is not a member of it works there all the same where one of
-    its other memberships opens every project; else it reads the project that it joined first.
+    its other memberships opens every project; else it reads the project that it joined first, of
+    those that its key names.
     """
     member = (
         select(_MEMBERS.c.project_id, _MEMBERS.c.role)
-        .where(_MEMBERS.c.person_id == person_id)
+        .where(_MEMBERS.c.person_id == person_id, _is_named(_MEMBERS.c.project_id))
         .order_by(
             func.coalesce(_MEMBERS.c.project_id == home, false()).desc(),
             _MEMBERS.c.created_at,
@@ -99,6 +115,7 @@ def principals(
             case((or_(at_home, not_(reaches)), member.c.role)),
             wide.c.role,
             and_(_PEOPLE.c.id.is_not(None), not_(at_home), not_(reaches)),
+            _KEYS.c.project_ids,
         )
         .select_from(
             source.outerjoin(_PEOPLE, _PEOPLE.c.id == person_id)
@@ -117,6 +134,11 @@ def principals(
             )
         )
     )
+
+
+def _is_named(project_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether the key names the project, or none at all, as what is no key."""
+    return or_(_KEYS.c.project_ids.is_(None), project_id == any_(_KEYS.c.project_ids))
 
 
 def _opens_all(role: ColumnElement[Any]) -> ColumnElement[bool]:
@@ -209,7 +231,7 @@ RULES_OF_PROJECT: Final = Ready(
 def principal_of(row: tuple[Any, ...] | Row[Any]) -> Principal:
     """The principal of a row that begins with the columns of one."""
     key_id, key_name, project_id, project_name, role, takes_jobs, rules_version = row[:7]
-    person_id, person_name, member_role, elsewhere, is_fallback = row[7:12]
+    person_id, person_name, member_role, elsewhere, is_fallback, project_ids = row[7:13]
     person, limit = None, Role.ADMIN if role is None else Role(role)
     if person_id is not None:
         person = Person(person_id, person_name, _role(elsewhere), limit)
@@ -226,6 +248,7 @@ def principal_of(row: tuple[Any, ...] | Row[Any]) -> Principal:
         rules_version,
         person=person,
         project_is_fallback=bool(is_fallback),
+        projects=None if project_ids is None else frozenset(project_ids),
     )
 
 

@@ -33,7 +33,7 @@ from app.domain.access.person_rules import folded
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role, role_of_person
 from app.storage.access.invitation_repository import InvitationRow
-from app.storage.access.known_keys import is_good, principal_of
+from app.storage.access.known_keys import is_good, name_in, principal_of, works_in
 from app.storage.access.web_sessions import NewSession, owner_of, removal_of_old
 from app.storage.schema import tables
 from app.storage.schema.column_types import Word
@@ -142,8 +142,8 @@ class PeopleRepository:
         statement = select(_KEYS.c.role).where(
             _KEYS.c.id == row.invited_by_key_id,
             is_good(now),
-            # Only an admin's key works in other projects than its own.
-            or_(_KEYS.c.project_id == row.project_id, _KEYS.c.role == Role.ADMIN),
+            # An admin's key works in every project.
+            or_(works_in(row.project_id), _KEYS.c.role == Role.ADMIN),
         )
         return self._session.execute(statement).scalar_one_or_none()
 
@@ -233,7 +233,7 @@ class PeopleRepository:
         parts = [
             _continued(part, place, kind, after).order_by(place).limit(limit)
             for kind, part, place in (
-                (MemberKind.KEY, _keys(project_id).where(is_good(now)), _KEYS.c.name),
+                (MemberKind.KEY, _keys(project_id).where(is_good(now)), name_in(project_id)),
                 (MemberKind.PERSON, _people(project_id), _PEOPLE.c.name_folded),
             )
         ]
@@ -244,7 +244,8 @@ class PeopleRepository:
     def member(self, project_id: UUID, now: datetime, named: str) -> MemberRow | None:
         """The project's member of that name or id, locked: a person, else a good service key."""
         person = _people(project_id).where(_names(_PEOPLE.c.id, _PEOPLE.c.name_folded, named))
-        key = _keys(project_id).where(is_good(now), _names(_KEYS.c.id, _KEYS.c.name, named))
+        calls = _names(_KEYS.c.id, name_in(project_id), named)
+        key = _keys(project_id).where(is_good(now), calls)
         for statement, table in ((person, _MEMBERS), (key, _KEYS)):
             locked = statement.with_for_update(of=table, key_share=True)
             for row in self._session.execute(locked).mappings():
@@ -291,13 +292,13 @@ def _keys(project_id: UUID) -> Select[Any]:
     return select(
         _kind(MemberKind.KEY),
         _KEYS.c.id,
-        _KEYS.c.name,
+        name_in(project_id).label("name"),
         cast(null(), Text).label("email"),
         _KEYS.c.role,
         _KEYS.c.created_at.label("since"),
         _KEYS.c.revoked_at.label("disabled_at"),
-        _KEYS.c.name.label("place"),
-    ).where(_KEYS.c.project_id == project_id, _KEYS.c.person_id.is_(None))
+        name_in(project_id).label("place"),
+    ).where(works_in(project_id))
 
 
 def _kind(kind: MemberKind) -> ColumnElement[Any]:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy import UniqueConstraint as Unique
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from app.domain.access.roles import Role
 from app.storage.schema.column_types import Word
@@ -58,6 +58,10 @@ api_keys = Table(
     Column("role", Word(Role), nullable=False),
     # Of a person's key alone: at most this, however much more the person may do.
     Column("limit_role", Word(Role)),
+    # Of a person's key: it opens no other projects of the person. Of a service key: it works in all
+    # of these. NULL: those that the person has, and the key's own. To the release before this one,
+    # every key is one of its own project.
+    Column("project_ids", ARRAY(Uuid)),
     # What a key begins with, for people; not known of keys that are older than this column.
     Column("prefix", Text),
     # After a rotation the former key is good for a while.
@@ -80,8 +84,14 @@ api_keys = Table(
         name="a_person_s_key_is_a_viewer_s_to_others",
     ),
     CheckConstraint(
+        "project_ids IS NULL OR (project_ids @> ARRAY[project_id] "
+        "AND coalesce(limit_role, role) IN ('viewer', 'submitter', 'maintainer'))",
+        name="projects_hold_its_own_and_no_role_of_all",
+    ),
+    CheckConstraint(
         "(former_hash IS NULL) = (former_until_at IS NULL)", name="former_key_has_an_end"
     ),
+    Index("ix_api_keys_project_ids", "project_ids", postgresql_using="gin"),
 )
 
 people = Table(

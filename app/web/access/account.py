@@ -14,6 +14,7 @@ from app.domain.access.principal import Principal
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import NotFound
 from app.orchestration.access.manage_keys import own_keys, revoke_key
+from app.orchestration.access.manage_projects import not_opened
 from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect, render
 from app.web.session import HOME, Visitor
 
@@ -32,7 +33,9 @@ def show(request: Request, visitor: SignedIn) -> Response:
     projects, keys = [], []
     with parts.runtime.begin() as uow:
         if owner.person is not None:
-            projects = uow.people.projects_of(owner.person.id)
+            projects = [
+                one for one in uow.people.projects_of(owner.person.id) if owner.covers([one[0]])
+            ]
             found = uow.keys.keys(own_keys(owner), now, _LISTED_MAX)
             keys = [
                 row
@@ -81,9 +84,9 @@ def choose_project(
     with parts.runtime.begin() as uow:
         person = owner.person
         mine = [] if person is None else uow.people.projects_of(person.id)
-    chosen = next((one for one, name, _ in mine if name == project), None)
+    chosen = next((one for one, name, _ in mine if name == project and owner.covers([one])), None)
     if chosen is None:
-        raise NotFound(f"There is no project {project!r} that {owner.name} is a member of.")
+        raise NotFound(not_opened(owner, project))
     parts.kept_sessions.show_project(digest(visitor.session or ""), chosen)
     return redirect(HOME)
 

@@ -76,6 +76,15 @@ def test_projects_are_made_and_every_command_can_be_in_one(world: World):
     world.cli.ok("submit", spec, "-d", "-y", "--name", "placed")
     assert "placed" in world.cli.ok("jobs", "--project", "vision").out
     assert "1" in world.cli.ok("project").row("vision")
+    home = world.cli.ok("key", "show").out.split()[-1].rstrip(".")
+    both = world.cli.ok("key", "create", "ci", "--projects", f"vision, {home}")
+    assert f"Key ci, submitter of the projects {home}, vision." in both.errors
+    assert "vision" in world.cli.ok("key").row("ci", home)
+    there = f"{home}/ci"
+    assert "submitter" in world.cli.ok("member", "--project", "vision").row(there)
+    assert "is no member" in world.cli.ok("member", "remove", there, "--project", "vision").out
+    assert there not in world.cli.ok("key", "list", "-q", "--project", "vision").out.split()
+    assert "no name of a member" in world.cli.fails(2, "member", "remove", "a/b/c").errors
 
 
 def test_members_are_invited_listed_changed_and_removed(world: World):

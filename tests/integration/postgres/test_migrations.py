@@ -289,6 +289,22 @@ def test_memberships_of_before_are_by_hand_and_stay_after_a_downgrade(empty_data
         assert connection.execute(text("SELECT role FROM memberships")).scalars().all() == ["admin"]
 
 
+def test_a_downgrade_ends_keys_that_would_open_more_projects(empty_database_url: str):
+    migrate.upgrade(empty_database_url, "0009")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        connection.execute(text(_KEYS_OF_0009))
+    migrate.upgrade(empty_database_url, "0016")
+    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
+        for statement in (*_PEOPLE_OF_0013[:3], _LIMIT_OF_0016):
+            connection.execute(text(statement))
+    migrate.downgrade(empty_database_url, "0015")
+    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
+        good = connection.execute(
+            text("SELECT name FROM api_keys WHERE revoked_at IS NULL ORDER BY name")
+        )
+        assert list(good.scalars()) == ["ada", "root"]
+
+
 _LEA, _DEFAULT = "'00000000-0000-0000-0000-000000000007'", "'00000000-0000-0000-0000-000000000002'"
 _PEOPLE_OF_0013 = (
     f"INSERT INTO people (id, name, name_folded, created_at) VALUES ({_LEA}, 'Lea', 'lea', "
@@ -305,6 +321,10 @@ _PEOPLE_OF_0013 = (
 _ACCOUNT_OF_0014 = (
     "INSERT INTO identities VALUES ('https://login.example.com', '1', "
     f"{_LEA}, '2026-03-01Z', '2026-03-01Z')"
+)
+_LIMIT_OF_0016 = (
+    "UPDATE api_keys SET project_ids = ARRAY[project_id], "
+    "limit_role = CASE WHEN person_id IS NOT NULL THEN 'maintainer' END WHERE name <> 'root'"
 )
 _KEYS_OF_0009 = """
 INSERT INTO projects (id, name, created_at)

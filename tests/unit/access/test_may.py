@@ -78,6 +78,21 @@ def test_a_project_opens_for_its_keys_and_for_who_sees_all(role: Role):
     assert told is (ALLOWED if role in (AU, AD) else HIDDEN)
 
 
+def test_a_key_that_names_projects_opens_these_alone():
+    named, lea = frozenset({PROJECT}), Person(UUID(int=9), "Lea", AD, M)
+    member = Resource(OTHER_PROJECT, member_role=AD)
+    for person in (lea, replace(lea, limit=AD), None):
+        limited = replace(principal(M), person=person, projects=named)
+        assert may(limited, Action.OPEN_PROJECT, member) is HIDDEN
+        assert may(limited, Action.OPEN_PROJECT, Resource(PROJECT)) is ALLOWED
+    both = replace(principal(S), projects=named | {OTHER_PROJECT})
+    assert may(both, Action.OPEN_PROJECT, Resource(OTHER_PROJECT)) is ALLOWED
+    assert may(both, Action.READ, Resource(OTHER_PROJECT)) is HIDDEN
+    ended = replace(both, person=lea)
+    assert may(ended, Action.OPEN_PROJECT, Resource(OTHER_PROJECT)) is HIDDEN
+    assert may(ended, Action.OPEN_PROJECT, member) is ALLOWED
+
+
 def test_what_concerns_the_deployment_is_forbidden_and_never_hidden():
     assert may(principal(M), Action.READ_DEPLOYMENT, DEPLOYMENT) is FORBIDDEN
     assert may(principal(AU), Action.READ_DEPLOYMENT, DEPLOYMENT) is ALLOWED

@@ -1,0 +1,264 @@
+"""Keys that name projects: a person's for some of its own, a service key for several."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.access.login_challenge import challenge_of
+from app.domain.access.roles import Role
+from app.storage.schema import tables
+from tests.support.api.agent_api import wait_until
+from tests.support.api.invited_people import (
+    Browser,
+    Invited,
+    accept_with,
+    admin_headers,
+    invitation,
+    invited,
+)
+from tests.support.api.people_api import (
+    SPEC,
+    PeopleApi,
+    bearer,
+    browser_of,
+    hidden_field,
+    make_project,
+)
+from tests.support.api.refusals import assert_refused
+from tests.support.servers.table_rows import change_rows, fetch_value
+
+KEYS = tables.api_keys
+Headers = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def root(api: PeopleApi) -> Headers:
+    for name in ("vision", "speech"):
+        make_project(api.engine, name)
+    return admin_headers(api, "root")
+
+
+@pytest.fixture(scope="module")
+def lea(api: PeopleApi, root: Headers) -> Invited:
+    """Maintainer of `vision` and `speech`, admin of `admin`, and so of all."""
+    return of_three(api, root, "Lea", "admin")
+
+
+@pytest.fixture(scope="module")
+def mia(api: PeopleApi, root: Headers) -> Invited:
+    """Maintainer of `vision` alone."""
+    return invited(api, "Mia", "maintainer", {**root, "Lowtide-Project": "vision"})
+
+
+@pytest.fixture(scope="module")
+def sam(api: PeopleApi, root: Headers) -> Invited:
+    """Maintainer of `speech` alone."""
+    return invited(api, "Sam", "maintainer", {**root, "Lowtide-Project": "speech"})
+
+
+def of_three(api: PeopleApi, root: Headers, name: str, role: str) -> Invited:
+    person = invited(api, name, role, root)
+    for project in ("vision", "speech"):
+        token = invitation(api, {**root, "Lowtide-Project": project}, "maintainer")
+        assert accept_with(person.browser, token, "unread").status_code == 200
+    return person
+
+
+def post(api: PeopleApi, path: str, body: Any, headers: Headers, project: str = "") -> Any:
+    named = {**headers, "Lowtide-Project": project} if project else headers
+    return api.client.post(f"/api/v1{path}", json=body, headers=named)
+
+
+def made(api: PeopleApi, path: str, headers: Headers, name: str, **body: Any) -> dict[str, Any]:
+    answer = post(api, path, {"name": name, **body}, headers)
+    assert answer.status_code == 201, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def seen(api: PeopleApi, key: str, project: str = "", path: str = "/me") -> httpx.Response:
+    headers = {**bearer(key), **({"Lowtide-Project": project} if project else {})}
+    return api.client.get(f"/api/v1{path}", headers=headers)
+
+
+def where(api: PeopleApi, key: str, project: str = "") -> tuple[str, str]:
+    answer = seen(api, key, project)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["project"], answer.json()["role"]
+
+
+def names(api: PeopleApi, headers: Headers, project: str, path: str) -> dict[str, Any]:
+    answer = api.client.get(f"/api/v1{path}", headers={**headers, "Lowtide-Project": project})
+    return {row["name"]: row for row in answer.json()["items"]}
+
+
+def test_a_limited_key_of_an_admin_opens_its_projects_alone(api: PeopleApi, lea: Invited):
+    key = made(api, "/me/keys", lea.headers, "some", projects=["vision", "speech"])
+    assert (key["projects"], key["role"]) == (["speech", "vision"], "maintainer")
+    # Not in the project of the request, so in the first.
+    assert where(api, key["key"]) == ("vision", "maintainer")
+    assert where(api, key["key"], "speech") == ("speech", "maintainer")
+    foreign, none = (seen(api, key["key"], name) for name in ("admin", "nowhere"))
+    assert_refused(foreign, 404, "the key 'some' of Lea opens")
+    assert foreign.json()["detail"].replace("admin", "nowhere") == none.json()["detail"]
+    for path in ("/projects", "/people"):
+        assert seen(api, key["key"], path=path).status_code == 403
+    spec = {**SPEC, "project": "admin"}
+    assert post(api, "/jobs/check", spec, bearer(key["key"])).status_code == 404
+    rules = seen(api, key["key"], path="/projects/admin/rules")
+    assert rules.status_code == 404
+
+
+def test_a_limited_key_makes_and_touches_no_wider_one(api: PeopleApi, lea: Invited):
+    key = made(api, "/me/keys", lea.headers, "one", projects=["vision"])
+    own = bearer(key["key"])
+    child = made(api, "/me/keys", own, "child")
+    assert child["projects"] == ["vision"]
+    assert seen(api, child["key"], "speech").status_code == 404
+    assert_refused(
+        post(api, "/me/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
+    )
+    assert_refused(
+        post(api, "/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
+    )
+    made(api, "/me/keys", lea.headers, "wide")
+    made(api, "/me/keys", lea.headers, "other", projects=["vision", "speech"], role="viewer")
+    for name in ("wide", "other"):
+        for verb in ("rotate", "revoke"):
+            assert post(api, f"/me/keys/{name}/{verb}", {}, own).status_code == 403
+    # It does not tell where others work.
+    listed = names(api, own, "vision", "/me/keys")
+    assert (listed["wide"]["projects"], listed["other"]["projects"]) == (None, ["vision"])
+    again = post(api, "/me/keys/one/rotate", {"overlap": "0s"}, own).json()
+    assert (again["projects"], where(api, again["key"])[0]) == (["vision"], "vision")
+    assert seen(api, again["key"], "speech").status_code == 404
+
+
+def test_a_limited_key_s_browser_and_login_are_as_limited(api: PeopleApi, lea: Invited):
+    key = made(api, "/me/keys", lea.headers, "pages", projects=["vision"])["key"]
+    with browser_of(api, key) as browser:
+        page = browser.get("/account").text
+        assert "Show speech" not in page
+        form = {"form_token": hidden_field(page, "form_token"), "project": "speech"}
+        assert browser.post("/account/project", data=form).status_code == 404
+        assert browser.get("/projects/vision").status_code == 200
+        assert browser.get("/projects/speech").status_code == 404
+        assert "speech" not in browser.get("/projects").text
+        verifier = secrets.token_urlsafe(32)
+        page = browser.get(f"/login?challenge={challenge_of(verifier)}&machine=x").text
+        form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
+        code = re.search(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", browser.post("/login", data=form).text)
+    assert code is not None
+    body = {"verifier": verifier, "code": code[0]}
+    login = api.client.post("/api/v1/login", json=body).json()
+    assert login["projects"] == ["vision"]
+    assert seen(api, login["key"], "speech").status_code == 404
+
+
+def test_what_a_limited_key_may_name(api: PeopleApi, root: Headers, lea: Invited):
+    make_project(api.engine, "not-hers")
+    for body, status, word in (
+        ({"projects": ["not-hers"]}, 422, "not a member of 'not-hers'"),
+        ({"projects": ["nowhere"]}, 404, "nowhere"),
+        ({"projects": []}, 422, "projects"),
+        ({"projects": ["vision"], "role": "admin"}, 422, "whole deployment"),
+        ({"projects": ["vision"], "role": "auditor"}, 422, "whole deployment"),
+    ):
+        refused = post(api, "/me/keys", {"name": "bad", **body}, lea.headers)
+        assert_refused(refused, status, word)
+    home = made(api, "/me/keys", lea.headers, "home", projects=["speech", "admin"])
+    assert where(api, home["key"]) == ("admin", "maintainer")
+
+
+def test_a_membership_that_ends_drops_out_of_the_list(api: PeopleApi, root: Headers):
+    ben = of_three(api, root, "Ben", "submitter")
+    key = made(api, "/me/keys", ben.headers, "two", projects=["vision", "speech"])["key"]
+    assert where(api, key)[0] == "vision"
+    assert post(api, "/members/Ben/remove", {}, root, "vision").is_success
+    wait_until(lambda: where(api, key) == ("speech", "maintainer"))
+    # Ben is a member of `admin` yet, which the key does not name.
+    assert post(api, "/members/Ben/remove", {}, root, "speech").is_success
+    wait_until(lambda: seen(api, key).status_code == 401)
+
+
+def test_a_list_that_is_changed_by_hand_holds_within_seconds(api: PeopleApi, lea: Invited):
+    key = made(api, "/me/keys", lea.headers, "by-hand", projects=["vision", "speech"])["key"]
+    assert where(api, key, "speech")[0] == "speech"
+    home = fetch_value(api.engine, select(KEYS.c.project_id).where(KEYS.c.own_name == "by-hand"))
+    change_rows(api.engine, KEYS, KEYS.c.own_name == "by-hand", project_ids=[home])
+    wait_until(lambda: seen(api, key, "speech").status_code == 404)
+    # To the release before, the key is one of its own project: so that is one of the list.
+    wrong: tuple[dict[str, Any], ...] = ({"project_ids": []}, {"limit_role": Role.ADMIN})
+    for values in wrong:
+        with pytest.raises(IntegrityError, match="projects_hold_its_own"):
+            change_rows(api.engine, KEYS, KEYS.c.own_name == "by-hand", **values)
+
+
+def test_a_service_key_works_in_each_of_its_projects(
+    api: PeopleApi, root: Headers, lea: Invited, mia: Invited, sam: Invited
+):
+    both = ["vision", "speech"]
+    made(api, "/keys", {**sam.headers}, "ci")
+    assert_refused(post(api, "/keys", {"name": "ci", "projects": both}, mia.headers), 404, "speech")
+    kim = invited(api, "Kim", "maintainer", {**root, "Lowtide-Project": "vision"})
+    token = invitation(api, {**root, "Lowtide-Project": "speech"}, "viewer")
+    assert accept_with(kim.browser, token, "unread").status_code == 200
+    refused = post(api, "/keys", {"name": "ci", "role": "viewer", "projects": both}, kim.headers)
+    assert_refused(refused, 403, "Kim has the role viewer")
+    for role in ("admin", "auditor"):
+        refused = post(api, "/keys", {"name": "ci", "role": role, "projects": both}, root)
+        assert_refused(refused, 422, "whole deployment")
+    # Of the first that it names, as the request's project is none of them.
+    key = made(api, "/keys", lea.headers, "ci", projects=both)
+    assert key["projects"] == ["speech", "vision"]
+    assert where(api, key["key"]) == ("vision", "submitter")
+    assert where(api, key["key"], "speech") == ("speech", "submitter")
+    assert_refused(seen(api, key["key"], "admin"), 404, "that the key 'ci' opens")
+    with browser_of(api, key["key"]) as browser:
+        assert [browser.get(f"/projects/{one}").status_code for one in both] == [200, 200]
+        assert browser.get("/projects/admin").status_code == 404
+    job = post(api, "/jobs", {**SPEC, "project": "speech"}, bearer(key["key"]))
+    assert job.status_code == 201
+    # Each project lists it; the other calls it by its home.
+    for path in ("/keys", "/members"):
+        assert "ci" in names(api, mia.headers, "vision", path)
+        assert {"ci", "vision/ci"} <= names(api, sam.headers, "speech", path).keys()
+    assert names(api, mia.headers, "vision", "/keys")["ci"]["projects"] == ["vision"]
+
+
+def test_who_manages_a_service_key_of_several_projects(
+    api: PeopleApi, lea: Invited, mia: Invited, sam: Invited
+):
+    both = ["vision", "speech"]
+    key = made(api, "/keys", lea.headers, "robot", role="viewer", projects=both)["key"]
+    # Its secret, or a greater role, would open the other project to either of them.
+    for who, name in ((mia, "robot"), (sam, "vision/robot")):
+        refused = post(api, f"/members/{name}/role", {"role": "maintainer"}, who.headers)
+        assert_refused(refused, 403, "works in several projects")
+    assert_refused(post(api, "/keys/robot/rotate", {}, mia.headers), 403, "several projects")
+    assert post(api, "/keys/robot/revoke", {}, sam.headers).status_code == 404
+    changed = post(api, "/members/robot/role", {"role": "maintainer"}, lea.headers, "vision")
+    assert changed.json()["role"] == "maintainer"
+    refused = post(api, "/members/robot/role", {"role": "admin"}, lea.headers, "vision")
+    assert_refused(refused, 422, "whole deployment")
+    rotated = post(api, "/keys/robot/rotate", {"overlap": "0s"}, lea.headers, "vision")
+    key = rotated.json()["key"]
+    link = post(api, "/invitations", {"role": "viewer"}, bearer(key), "speech").json()["link"]
+    # The other project gets rid of it, and it works on at home; what it has sent out ends, too.
+    assert where(api, key, "speech")[1] == "maintainer"
+    removed = post(api, "/members/vision/robot/remove", {}, sam.headers)
+    assert (removed.status_code, removed.json()["name"]) == (200, "vision/robot")
+    wait_until(lambda: seen(api, key, "speech").status_code == 404)
+    assert accept_with(Browser(api.url), link.partition("#")[2], "Late").status_code == 404
+    assert where(api, key) == ("vision", "maintainer")
+    assert "vision/robot" not in names(api, sam.headers, "speech", "/keys")
+    # Its own project ends it everywhere.
+    assert post(api, "/members/robot/remove", {}, mia.headers).status_code == 200
+    wait_until(lambda: seen(api, key).status_code == 401)
