@@ -75,7 +75,7 @@ class AuditRepository:
     def __init__(self, session: RecordSession) -> None:
         self._session = session
         self._waiting: list[AuditEntry] = []
-        session.append_with_flush(self._statements)
+        session.append_inserts_with_flush(self._statements)
 
     def add(self, entry: AuditEntry) -> None:
         """Write the row in this transaction."""

@@ -59,7 +59,7 @@ class JobRepository:
         self._session = session
         self._look_at_clock = look_at_clock
         self._events: list[EventRecord] = []
-        session.append_with_flush(self._waiting_events)
+        session.append_inserts_with_flush(self._waiting_events)
 
     def submit(self, submission: Submission) -> bool:
         """Store a new job; False, and nothing stored, when its name or key is taken."""

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, Executable, PoolProxiedConnection
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import DBAPIError
 
+from app.storage.session.joined_inserts import PARAMETERS_MAX, joined
 from app.storage.session.ready_statement import DIALECT, Ready
 from app.storage.session.record_kinds import KINDS, RecordKind, Snapshot
 from app.storage.session.statement_runner import (
@@ -29,9 +30,6 @@ from app.storage.session.statement_runner import (
 R = TypeVar("R")
 Row = tuple[Any, ...]
 _Key = tuple[type[Any], tuple[Any, ...]]
-
-_PARAMETERS_MAX = 50
-"""In one statement: the driver remembers how to send no longer ones."""
 
 
 class RecordSession:
@@ -49,6 +47,7 @@ class RecordSession:
         self._new: list[Any] = []
         self._deleted: list[Any] = []
         self._appended: list[Callable[[], Iterable[Statement]]] = []
+        self._appended_inserts: list[Callable[[], Iterable[Statement]]] = []
         self._spoiled = False
 
     # --- records ---
@@ -150,6 +149,10 @@ class RecordSession:
     def append_with_flush(self, rows: Callable[[], Iterable[Statement]]) -> None:
         """Ask for these statements at every flush, after all records."""
         self._appended.append(rows)
+
+    def append_inserts_with_flush(self, rows: Callable[[], Iterable[Statement]]) -> None:
+        """The same of plain INSERTs, which `joined` may send as one."""
+        self._appended_inserts.append(rows)
 
     def execute(
         self, statement: Executable, parameters: Any = None
@@ -264,6 +267,7 @@ class RecordSession:
             found += self._inserts(new)
         for rows in self._appended:
             found += rows()
+        found += joined(one for rows in self._appended_inserts for one in rows())
         return found
 
     def _inserts(self, new: Sequence[Any]) -> Iterator[Statement]:
@@ -273,7 +277,7 @@ class RecordSession:
                 if type(record) is kind.record:
                     alike.setdefault(kind.set_names(record), []).append(record)
             for names, records in alike.items():
-                rows = max(1, _PARAMETERS_MAX // len(names))
+                rows = max(1, PARAMETERS_MAX // len(names))
                 for first in range(0, len(records), rows):
                     yield kind.insert(records[first : first + rows])
         for record in new:
