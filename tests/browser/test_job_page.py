@@ -89,7 +89,7 @@ def test_the_estimate_stands_beside_the_cost(look: Visit, site: Site):
     with site.api.parts.runtime.begin() as uow:
         uow.kept_estimates.keep(KeptEstimate(job_id, uow.now, 1_500_000, 2_250_000, 60.0, 90.0))
     look.signed_in(site.key, "/jobs/digits")
-    estimated = look.page.get_by_text("estimated $1.50, at most $2.25 (P90)")
+    estimated = look.page.get_by_text("estimated $1.50 (P50), $2.25 (P90)")
     expect(estimated).to_be_visible()
     expect(estimated).to_have_attribute("title", re.compile("^From simulated runs of this job"))
 

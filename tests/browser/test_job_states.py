@@ -90,7 +90,7 @@ def test_a_succeeded_job_is_downloaded_and_run_again(look: Visit, site: Site):
     expect(rows).to_have_count(5)
     expect(rows.first).to_contain_text("newest")
     expect(rows.first).to_contain_text("42.7 MiB")
-    expect(saved).to_contain_text("last of attempt 1 (spot interrupted)")
+    expect(saved).to_contain_text("last of attempt 1 (the cloud interrupted a machine)")
     expect(saved.locator("#download-command")).to_have_text("lowtide download digits")
     expect(look.page.locator("#why-here")).to_contain_text("It ran on 3 machines")
     expect(look.page.locator("#time-left")).to_contain_text("met")

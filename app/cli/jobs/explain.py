@@ -169,12 +169,15 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
             "The other pools are as the decision expected them.",
         )
     if any(row["expected_microusd"] and _by_hour(row) for row in shown):
-        order = ORDER_BY_SPEED if found.get("compares_speed", True) else ORDER_BY_PRICE
+        by_speed = found.get("compares_speed", True)
+        order = ORDER_BY_SPEED if by_speed else ORDER_BY_PRICE
         hour = "hour" if found.get("billing_speed", 1) == 1 else "billed hour"
+        machine = f"one {hour} of training on one machine"
+        work = f"what a V100 does in one {hour}" if by_speed else machine
         prose(
             terminal,
-            f"EXPECTED with /h: for one {hour} of training, since this decision did not know how "
-            f"much work was left. {order}",
+            f"EXPECTED with /h: for {work}, since this decision did not know how much work was "
+            f"left. {order}",
         )
     if not all(map(_by_hour, shown)):
         prose(

@@ -216,12 +216,15 @@ def _carry_out(
     invocation: Invocation, command: JobCommand, meant: _Meant, body: dict[str, Any]
 ) -> None:
     """Give the command to what is meant, and say what came of it; ends with the worst exit code."""
-    as_json = invocation.terminal.as_json
-    # What was cancelled has one shape as JSON, whether one job is meant, several or none.
-    if len(meant.jobs) == 1 and not (as_json and command is JobCommand.CANCEL):
-        answer = command_to_job(invocation, meant.jobs[0], command, body)
-        if as_json:
+    # A cancel is always sent as one of many: its JSON has one shape however many jobs are meant,
+    # and a job that is cancelled already is no failure.
+    if len(meant.jobs) == 1 and command is not JobCommand.CANCEL:
+        path = job_path(invocation.api, meant.jobs[0])
+        answer = invocation.api.post(f"{path}/{command}", body or None)
+        if invocation.terminal.as_json:
             invocation.terminal.json(answer)
+        else:
+            _tell(invocation.terminal, answer)
         return
 
     def post(part: dict[str, Any]) -> dict[str, Any]:
@@ -233,6 +236,10 @@ def _carry_out(
         # The end of an id, as tables show it, is known here alone.
         named = [job_named(invocation.api, one) for one in meant.jobs]
         items = _by_name(named, post)
+        alone = len(items) == 1 and items[0]["outcome"] == "done"
+        if alone and not invocation.terminal.as_json:
+            _tell(invocation.terminal, invocation.api.get(job_path(invocation.api, items[0]["id"])))
+            return
     elif meant.yes or _agreed(invocation, command, meant.filters):
         items = _by_filter(meant.filters, post)
     else:
@@ -240,19 +247,13 @@ def _carry_out(
     _report(invocation.terminal, command, items)
 
 
-def command_to_job(
-    invocation: Invocation, job: str, command: JobCommand, body: dict[str, Any]
-) -> dict[str, Any]:
-    """Give one job a command, and say what it did. Raises CommandFailed."""
-    path = job_path(invocation.api, job)
-    answer: dict[str, Any] = invocation.api.post(f"{path}/{command}", body or None)
-    terminal = invocation.terminal
+def _tell(terminal: Terminal, job: dict[str, Any]) -> None:
+    """The state of one job that was just commanded, and why it is in it."""
     if terminal.quiet:
-        terminal.result(answer["name"])
+        terminal.result(job["name"])
     else:
-        why = f" ({answer['why']})" if answer["why"] else ""
-        terminal.line(f"{answer['name']}: {terminal.state(answer['state'])}{why}")
-    return answer
+        why = f" ({job['why']})" if job["why"] else ""
+        terminal.line(f"{job['name']}: {terminal.state(job['state'])}{why}")
 
 
 def _agreed(invocation: Invocation, command: JobCommand, filters: dict[str, Any]) -> bool:

@@ -213,7 +213,7 @@ def _judge(
         rests = verdict is FitVerdict.RESTING
         return RankedOffer(offer, verdict, why, cool_until if rests else None)
     just_here = offer.pool in need.last_choice
-    hazard = _hazard_told(offer, pace, just_here=just_here)
+    hazard = _hazard_told(offer, need, pace, just_here=just_here)
     more = f"{told(need.restore, offer)}{hazard}{_speed_told(offer, need, pace)}"
     if just_here:
         why = f"fits, but has just interrupted this job{more}"
@@ -221,18 +221,19 @@ def _judge(
     return RankedOffer(offer, FitVerdict.FITS, f"fits, has capacity for {need.count}{more}")
 
 
-def _hazard_told(offer: Offer, pace: _Pace, *, just_here: bool) -> str:
+def _hazard_told(offer: Offer, need: Need, pace: _Pace, *, just_here: bool) -> str:
     """What the pool's own past makes of its price; empty where it is as any other.
 
-    just_here: it has just interrupted the job, which its whole past outweighs.
+    The figure is that of the column Expected: where speeds count, for a V100's work. just_here: it has just interrupted the job, which its whole past outweighs.
     """
     factor = offer.hazard_factor / USUAL_FACTOR
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:
         return ""
     times = f"{factor:.1f} × as often as usual" if factor > 1 else "less often than usual"
-    hour = format_usd(round(pace.hour_microusd))
+    cost = format_usd(round(pace.hour_microusd / pace.speed))
+    hour = "an hour of training" if need.alike else "what a V100 does in an hour"
     when = "over its whole past, machines were" if just_here else "machines are"
-    return f"; {when} interrupted {times} there: an hour of training costs {hour}"
+    return f"; {when} interrupted {times} there: {hour} costs {cost}"
 
 
 def _speed_told(offer: Offer, need: Need, pace: _Pace) -> str:

@@ -32,6 +32,7 @@ from app.domain.lifecycle.retry_policy import (
 )
 from app.domain.units.durations import format_duration
 from app.domain.wording.retry_words import code_not_retried, retries_used_up, tried_again
+from app.domain.wording.stop_words import reason_words
 from app.orchestration.estimates.estimate_remaining import record_training
 from app.orchestration.estimates.keep_pace import keep_pace, pace_of
 from app.orchestration.estimates.read_start_up import record_start_up
@@ -234,7 +235,7 @@ def _queue_again(aggregate: JobAggregate, reason: EndReason, message: str, limit
         failures = max(1, job.consecutive_failures)
         wait = backoff_seconds(reason, failures, aggregate.entropy.uniform())
     job.claimable_at = aggregate.look_in(wait) if wait else None
-    ended = f"The last attempt ended: {reason.value.replace('_', ' ')}."
+    ended = f"The last attempt ended: {reason_words(reason)}."
     if facts_of(reason).counts_against_retries:
         ended = message
     job.wait_reason = f"{ended} Next try in {format_duration(wait)}." if wait else None

@@ -24,7 +24,7 @@ _JOBS: Final = tables.jobs
 
 @dataclass(frozen=True)
 class ProjectSummary:
-    """One project. running: jobs that train; waiting: that are live otherwise.
+    """One project. running, queued: its jobs in these states.
 
     spent_microusd: booked for its machines since `since`, a UTC day.
     """
@@ -34,7 +34,7 @@ class ProjectSummary:
     archived_at: datetime | None
     rules_version: int
     running: int
-    waiting: int
+    queued: int
     spent_microusd: int
 
 
@@ -56,7 +56,7 @@ def _statement(since: date, ids: Collection[UUID] | None) -> Select[Any]:
         select(
             _JOBS.c.project_id,
             func.count().filter(_JOBS.c.state == JobState.RUNNING).label("running"),
-            func.count().label("live"),
+            func.count().filter(_JOBS.c.state == JobState.QUEUED).label("queued"),
         )
         .where(_JOBS.c.state.not_in(sorted(TERMINAL_JOB_STATES)))
         .group_by(_JOBS.c.project_id)
@@ -68,15 +68,14 @@ def _statement(since: date, ids: Collection[UUID] | None) -> Select[Any]:
         .where(cost_rollups.c.project_id == _PROJECTS.c.id, cost_rollups.c.day >= since)
         .scalar_subquery()
     )
-    running = func.coalesce(live.c.running, 0)
     statement = (
         select(
             _PROJECTS.c.id,
             _PROJECTS.c.name,
             _PROJECTS.c.archived_at,
             func.coalesce(_PROJECTS.c.rules_version, 0),
-            running,
-            func.coalesce(live.c.live, 0) - running,
+            func.coalesce(live.c.running, 0),
+            func.coalesce(live.c.queued, 0),
             cast(func.coalesce(spent, 0), BigInteger),
         )
         .outerjoin(live, live.c.project_id == _PROJECTS.c.id)

@@ -18,6 +18,7 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import TERMINAL_JOB_STATES
 from app.domain.spec.job_spec import parse_spec
 from app.domain.wording.checkpoint_words import why_no_checkpoint
+from app.domain.wording.stop_words import reason_words
 from app.orchestration.checkpoints.read_checkpoints import best_standing
 from app.web import formats
 from app.web.page_frame import PageParts
@@ -121,7 +122,7 @@ def _row(
     if row["final"]:
         why = "final"
     elif place in last and row["fence"] in ends:
-        why = f"last of attempt {row['ordinal']} ({formats.words(ends[row['fence']].value)})"
+        why = f"last of attempt {row['ordinal']} ({reason_words(ends[row['fence']])})"
     return CheckpointRow(
         fence=row["fence"],
         step=row["step"],

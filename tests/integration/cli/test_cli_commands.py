@@ -88,7 +88,7 @@ def test_jobs_are_listed_with_what_they_cost(world: World):
     assert "$3.60" in ran.row("digits")
     assert "failed" in ran.row("older")
     assert "\x1b" not in ran.out
-    assert "so far: lowtide cost JOB" in ran.errors
+    assert "until a job has ended and its cost is final; so far: lowtide cost JOB" in ran.errors
     assert "SAVED" not in world.cli.ok("jobs", "-s", "failed").errors
     assert world.cli.ok("ps", "-q", "-s", "live").out == "digits\n"
     assert [job["name"] for job in world.cli.ok("jobs", "--json", "-l", "team=nlp").json] == [
@@ -157,6 +157,12 @@ def test_commands_to_a_job(world: World):
     wrong = world.cli.fails(2, "resume", "resting", "--budget", "lots").errors
     assert "--budget 'lots' is not an amount of money" in wrong
     assert "as in +50" in wrong
+
+
+def test_a_job_may_be_cancelled_twice(world: World):
+    world.story.job(world.job.project_id, "waiting", state=JobState.QUEUED)
+    assert world.cli.ok("cancel", "waiting").out == "waiting: cancelled (Cancelled by ada.)\n"
+    assert "waiting: cancelled already" in world.cli.ok("cancel", "waiting").out
 
 
 def test_a_command_that_comes_too_late_says_what_to_do_instead(world: World):

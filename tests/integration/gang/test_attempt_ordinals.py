@@ -190,8 +190,8 @@ def test_the_page_shows_the_count(world: World) -> None:
     assert "Attempt 2 resumed at step 10" in whole
     assert "Attempt 3 resumed at step 20" in whole
     saved = _page(world, "/saved")
-    assert "last of attempt 1 (spot interrupted)" in saved
-    assert "last of attempt 2 (spot interrupted)" in saved
+    assert "last of attempt 1 (the cloud interrupted a machine)" in saved
+    assert "last of attempt 2 (the cloud interrupted a machine)" in saved
     logs = _page(world, "/log-tail")
     assert all(STREAM.format(ordinal) in logs for _, ordinal in BOTH)
     assert "100" not in saved + logs

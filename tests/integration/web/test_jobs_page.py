@@ -120,9 +120,22 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
     change_row(pages.api.engine, budgets, spends, spent_microusd=1_000_000)
     listed = pages.client.get("/jobs").text
     [dash] = re.findall(r'<span class="muted" title="(Known once[^"]*)">–</span>', listed)
+    assert "Known once the job has ended and its cost is final" in html.unescape(dash)
     assert "its page compares what has run so far" in html.unescape(dash)
     assert listed.index(f"job-{running}") < listed.index("Known once")
     assert new in listed
+
+
+def test_a_project_counts_its_running_and_queued_jobs_as_the_list_does(pages: Pages):
+    pages.submit("trains", state=JobState.RUNNING)
+    pages.submit("one", "two", state=JobState.QUEUED)
+    pages.submit("rests", state=JobState.PAUSED)
+    told = words(pages.client.get("/projects"))
+    assert re.search(r"project-\d+ 1 2 \$0\.00", told), told
+    named = re.search(r"project-\d+", told)
+    assert named is not None
+    told = words(pages.client.get(f"/projects/{named[0]}"))
+    assert "jobs running 1 jobs queued 2" in told
 
 
 def test_a_cost_that_a_cloud_waived_in_part_says_so_in_its_row(pages: Pages):

@@ -9,7 +9,14 @@ import pytest
 
 from app.domain.market.gpu_choice import parse_gpu_choice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
-from app.domain.placement.placement import Need, bids_for_best_region, rank_offers
+from app.domain.placement.placement import (
+    Need,
+    bids_for_best_region,
+    hour_of_progress,
+    rank_offers,
+    work_speed,
+)
+from app.domain.units.money import format_usd
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 A, B, FAR = (
@@ -50,3 +57,17 @@ def test_a_pool_that_has_just_interrupted_tells_its_past_apart() -> None:
     assert item.why.startswith(
         "fits, but has just interrupted this job; over its whole past, machines were "
     )
+
+
+def test_the_past_of_a_pool_is_told_with_the_cost_that_the_table_has() -> None:
+    """One figure in the reason and in the column Expected, which counts the speed of a GPU."""
+    hardware = Hardware("H100", 1, 80, 26, 234)
+    rare = Offer(A, hardware, 1_000_000, 3_000_000, "ec2", NOW, "test", hazard_factor=0.3)
+    need = replace(NEED, gpu_choices=(parse_gpu_choice("H100"), parse_gpu_choice("V100")))
+    [alone] = rank_offers([(rare, None)], need, NOW)
+    assert "less often than usual there: an hour of training costs $1." in alone.why
+    need = replace(need, alike=False)
+    [compared] = rank_offers([(rare, None)], need, NOW)
+    hour = round(hour_of_progress(rare, need) / work_speed(rare, need))
+    assert f"there: what a V100 does in an hour costs {format_usd(hour)}" in compared.why
+    assert hour < 500_000

@@ -17,7 +17,8 @@ from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.wording.machine_words import ended_words, node_words
-from app.domain.wording.stop_words import drained_words
+from app.domain.wording.stop_words import drained_words, reason_words
+from app.domain.wording.stored_words import stored_words
 from app.orchestration.agents.checkpoint_facts import checkpoint_sentence
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -49,6 +50,15 @@ def test_a_gang_without_a_checkpoint_is_not_said_to_have_saved() -> None:
     went_on = attempt(saved=False, parent_fence=1)
     told = drained_words([SAVED, SAVED], EndReason.USER_PAUSED, went_on, 0)
     assert told == "Every machine stopped: a person paused the job."
+
+
+def test_the_end_of_an_attempt_has_a_reason_in_words() -> None:
+    """No stored word, as "spot interrupted": it is a clause that says who or what did it."""
+    for reason in EndReason:
+        assert reason_words(reason) != stored_words(reason.value)
+        assert len(reason_words(reason).split()) > 2, reason
+    interrupted = drained_words([SAVED, SAVED], EndReason.SPOT_INTERRUPTED, attempt(saved=True), 0)
+    assert interrupted == "Every machine saved and stopped: the cloud interrupted a machine."
 
 
 @pytest.mark.parametrize("by", EndedBy)
