@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 import httpx
 
@@ -97,7 +98,11 @@ class OidcIssuer:
         method = "client_secret_post" if endpoints.post_secret else "client_secret_basic"
         if self._secret is None:
             method = "none"
-        client = ClientAuth(self._entry.client_id, self._secret, method)
+        name, secret = self._entry.client_id, self._secret
+        if secret is not None and method == "client_secret_basic":
+            # Encoded like a form (RFC 6749, section 2.3.1), which Authlib leaves to its caller.
+            name, secret = quote_plus(name), quote_plus(secret)
+        client = ClientAuth(name, secret, method)
         try:
             answer: Mapping[str, Any] = self._authlib().fetch_token(
                 endpoints.token,

@@ -31,6 +31,7 @@ from tests.support.api.issuer_accounts import (
 )
 from tests.support.api.oidc_issuer_server import (
     CLIENT,
+    PUBLIC_URL,
     SECRET,
     Account,
     IssuerServer,
@@ -87,7 +88,7 @@ def api(
     file = folder / "oidc.yaml"
     file.write_text(FILE.format(url=server.url, client=CLIENT), encoding="utf-8")
     settings = settings_for(
-        postgres.clone(), valkey_url, folder, oidc_file=file,
+        postgres.clone(), valkey_url, folder, oidc_file=file, public_url=PUBLIC_URL,
         oidc_client_secrets={"corp": SecretStr(SECRET)},
     )  # fmt: skip
     with people_api_with_sessions(settings) as served:
