@@ -15,7 +15,6 @@ from app.domain.access.may import DEPLOYMENT, require
 from app.domain.access.person_rules import (
     INVITATION_LIFE,
     OPEN_INVITATIONS_MAX,
-    folded,
     read_email,
     read_name,
 )
@@ -112,11 +111,9 @@ def revoke_invitation(
     if row is None:
         raise NotFound(f"The project {principal.project_name!r} has no invitation {invitation_id}.")
     if row.person_id is not None:
-        require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
-    require_grantable(principal.role, row.role)
-    if row.person_id is not None:
         # As for making it: whose keys are lost waits for it.
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    require_grantable(principal.role, row.role)
     if row.used_at is not None:
         raise CommandRefused("This invitation was accepted; remove the member instead.")
     if row.revoked_at is not None:
@@ -228,7 +225,7 @@ def _who(
         return person_named(uow, str(visitor.id))
     written = read_name(name)
     person = PersonRow(entropy.new_id(), written, row.email, uow.now, None)
-    if uow.keys.is_name_of_service_key(folded(written)) or not uow.people.add_person(person):
+    if uow.keys.is_name_of_service_key(written) or not uow.people.add_person(person):
         raise CommandRefused(
             f"The name {written!r} is taken, and histories name people. Choose another one; if it "
             "is you, sign in first and open the link again."

@@ -66,8 +66,8 @@ def sign_in_identity(
     the same browser. Raises CommandRefused for a disabled person, and where keys would end that
     cannot, as those of the last admin.
     """
-    uow.identities.take_turn(identity)
-    # Before the person and its memberships: whoever removes an admin locks in this order, too.
+    # Before the person and its memberships: whoever removes an admin locks in this order, too. It
+    # also lets nobody else sign in with the same account or address meanwhile.
     uow.keys.lock_admins()
     roles = roles_by_groups(rules, identity)
     projects = uow.identities.project_ids(roles)
@@ -107,12 +107,7 @@ def _find(uow: UnitOfWork, rules: IssuerRules, identity: VerifiedIdentity) -> Pe
     if email is None:
         return None
     matching = uow.identities.person_ids_of_email(email, identity.issuer)
-    if len(matching) != 1:
-        return None
-    person = person_named(uow, str(matching[0]))
-    # Asked again under the lock: another account with this address may have been quicker.
-    again = uow.identities.person_ids_of_email(email, identity.issuer)
-    return person if again == matching else None
+    return person_named(uow, str(matching[0])) if len(matching) == 1 else None
 
 
 def _newcomer(uow: UnitOfWork, entropy: Entropy, identity: VerifiedIdentity) -> PersonRow:

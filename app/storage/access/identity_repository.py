@@ -5,7 +5,6 @@ Not here: people themselves (`people_repository`), or what groups give (`app.dom
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,8 +25,6 @@ _MEMBERS: Final = tables.memberships
 _PEOPLE: Final = tables.people
 _PROJECTS: Final = tables.projects
 _REMOVED_MAX: Final = 100
-# First half of the advisory lock's key; the second is of the account.
-_TURNS: Final = 0x4F494443
 
 
 @dataclass(frozen=True)
@@ -66,11 +63,6 @@ class IdentityRepository:
             .returning(_ANSWERED.c.state_hash)
         )
         return self._session.execute(statement).one_or_none() is not None
-
-    def take_turn(self, identity: VerifiedIdentity) -> None:
-        """Wait for whoever signs in with the same account, until this commits."""
-        account = zlib.crc32(f"{identity.issuer}\n{identity.subject}".encode()) & 0x7FFF_FFFF
-        self._session.execute(select(func.pg_advisory_xact_lock(_TURNS, account)))
 
     def person_id(self, identity: VerifiedIdentity) -> UUID | None:
         """Whose account it is."""

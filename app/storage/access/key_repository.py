@@ -14,6 +14,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, exists, func, insert, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_new
 
+from app.domain.access.person_rules import folded
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.storage.access.known_keys import (
@@ -158,8 +159,12 @@ class KeyRepository:
         return next(iter(found), None)
 
     def is_name_of_service_key(self, name: str) -> bool:
-        """Whether a service key of any project, good or not, has the name."""
-        statement = select(exists().where(_KEYS.c.name == name, _KEYS.c.person_id.is_(None)))
+        """Whether a service key of any project, good or not, has a person's name.
+
+        Letter case makes no other name: names of keys are in lower case.
+        """
+        same = _KEYS.c.name == folded(name)
+        statement = select(exists().where(same, _KEYS.c.person_id.is_(None)))
         return bool(self._session.execute(statement).scalar_one())
 
     def expiry_of(self, key_id: UUID) -> datetime | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
 from app.web.access.waiting_sign_in import COOKIE
+from tests.support.api.agent_api import wait_until
 from tests.support.api.invited_people import Browser, Invited, admin_headers, invited
 from tests.support.api.issuer_accounts import (
     MEMBERS,
@@ -269,6 +271,25 @@ def test_keys_stay_where_the_same_browser_shows_both(
     assert api.client.get("/api/v1/me", headers=known.headers).status_code == 200
 
 
+def test_accounts_sign_in_one_after_the_other(api: PeopleApi, server: IssuerServer, known: Invited):
+    """Of two browsers that show one new account, one makes its person; of two accounts with one
+    person's address, one becomes the person's.
+    """
+    twice = account("ml")
+    accounts = (twice, twice, of_known(known), of_known(known))
+    with ThreadPoolExecutor(len(accounts)) as pool:
+        with api.parts.runtime.begin() as uow:
+            uow.keys.lock_admins()
+            answers = [pool.submit(sign_in_at, server, Browser(api.url), one) for one in accounts]
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
+            wait_until(lambda: len(fetch(api.engine, waiting)) == len(accounts), seconds=20)
+        first, second, *rivals = (answer.result(60) for answer in answers)
+    assert_in(first)
+    assert_in(second)
+    assert len(rows_of(api.engine, PEOPLE, name=twice.claims["preferred_username"])) == 1
+    assert sorted(answer.status_code for answer in rivals) == [200, 403]
+
+
 @pytest.mark.parametrize(
     "claims",
     [
@@ -306,6 +327,10 @@ def test_a_name_that_is_taken_gets_a_number(api: PeopleApi, server: IssuerServer
     one = account("ml", preferred_username="EDA", name="a/b")
     sign_in_at(server, browser, one)
     assert person_of(api, one).name == "EDA 2"
+    make_key(api.engine, api.project_id, "nightly-ci")
+    robot = account("ml", preferred_username="Nightly-CI")
+    sign_in_at(server, Browser(api.url), robot)
+    assert person_of(api, robot).name == "Nightly-CI 2", "histories name the key so"
 
 
 def test_a_disabled_person_stays_out(api: PeopleApi, server: IssuerServer, browser: Browser):
