@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from sqlalchemy import text
 
 from app.api.audit import audit_routes
 from app.api.serving.refusal_counts import COUNTED_APART_MAX, RefusalCounts
@@ -27,12 +28,19 @@ from app.domain.units.errors import InvalidValue
 from app.orchestration.audit.seal_audit import BETWEEN_SEALS, SealAudit
 from app.orchestration.frame.controller_frame import run_controller
 from app.storage.audit import audit_repository
+from app.storage.audit.audit_reports import AuditFilter, _ids_of, _listed
 from app.storage.audit.audit_repository import REFUSALS_KEPT, RefusedAttempts
 from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
 from app.storage.schema.audit_tables import audit_refusals
 from tests.support.api.agent_api import wait_until
-from tests.support.api.people_api import PeopleApi, bearer, make_key, make_project
+from tests.support.api.people_api import (
+    PeopleApi,
+    bearer,
+    make_key,
+    make_person_key,
+    make_project,
+)
 from tests.support.servers.table_rows import rows_of
 from tests.support.stories.seal_story import SealStory
 
@@ -122,6 +130,20 @@ def test_filters_narrow_and_parts_follow_each_other(kept: Kept):
     assert kept.names(Role.ADMIN, who="nobody") == []
     assert kept.names(Role.ADMIN, day="2026-03-01") == everything
     assert kept.names(Role.ADMIN, day="2026-02-28") == []
+
+
+def test_the_rows_of_a_key_or_a_person_are_found_by_an_index(kept: Kept):
+    make_person_key(kept.api.engine, kept.other, "Indexed", Role.VIEWER)
+    for who, index in (
+        ("of-admin", "ix_audit_entries_key"),
+        ("Indexed", "ix_audit_entries_person"),
+    ):
+        with kept.api.engine.begin() as connection:
+            asked = _listed(AuditFilter(None, 1, who=who), _ids_of(connection, who))
+            shown = asked.compile(connection, compile_kwargs={"literal_binds": True})
+            connection.execute(text("SET LOCAL enable_seqscan = off"))
+            plan = str(connection.execute(text(f"EXPLAIN {shown}")).all())
+        assert index in plan, plan
 
 
 @pytest.mark.parametrize(

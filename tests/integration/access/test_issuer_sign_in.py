@@ -8,15 +8,18 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 import pytest
 from pydantic import SecretStr
 from sqlalchemy import or_
 
+from app.domain.access.login_challenge import challenge_of
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction
+from app.domain.deployment.credentials import digest
 from app.storage.schema import tables
+from app.web.access import waiting_sign_in
 from app.web.access.waiting_sign_in import COOKIE
 from tests.support.api.agent_api import wait_until
 from tests.support.api.invited_people import Browser, Invited, admin_headers, invited
@@ -54,9 +57,9 @@ from tests.support.api.people_api import (
     settings_for,
 )
 from tests.support.servers.postgres import PostgresForTests
-from tests.support.servers.table_rows import add_row, change_rows, rows_of
+from tests.support.servers.table_rows import add_row, change_rows, fetch, rows_of
 
-ATTEMPTS = tables.sign_in_attempts
+ANSWERED, ATTEMPTS = tables.answered_sign_ins, tables.sign_in_attempts
 FILE = """
 issuers:
   - name: corp
@@ -267,7 +270,10 @@ def test_keys_stay_where_the_same_browser_shows_both(
 ):
     one = of_known(known)
     assert_in(sign_in_at(server, known.browser, one))
-    assert person_of(api, one).name == known.name
+    person = person_of(api, one)
+    assert person.name == known.name
+    # The session of before has ended: nobody can name it any more.
+    assert len(rows_of(api.engine, tables.sessions, person_id=person.id, ended_at=None)) == 1
     assert api.client.get("/api/v1/me", headers=known.headers).status_code == 200
 
 
@@ -352,7 +358,13 @@ def test_an_answer_is_good_once_and_in_its_own_browser(
     other = Browser(api.url)
     begin_at(other)
     assert_out(come_back(other, query), "This browser waits for no such sign-in")
+    ended = api.parts.runtime.clock.now()
+    add_row(api.engine, ANSWERED, state_hash="of an hour ago", expires_at=ended)
     assert_in(come_back(browser, query))
+    # The mark stays as long as the cookie is good; what is over goes.
+    [mark] = rows_of(api.engine, ANSWERED, state_hash=digest(parse_qs(query)["state"][0]))
+    assert mark.expires_at >= ended + timedelta(minutes=10)
+    assert rows_of(api.engine, ANSWERED, state_hash="of an hour ago") == []
     assert COOKIE not in browser.cookies
     assert_out(come_back(browser, query), "This browser waits for no such sign-in")
     browser.cookies.set(COOKIE, waiting, domain="127.0.0.1", path="/sign-in/oidc")
@@ -365,6 +377,23 @@ def test_a_waiting_sign_in_cannot_be_made_up_or_changed(server: IssuerServer, br
     assert waiting is not None
     browser.cookies.set(COOKIE, f"x{waiting[1:]}", domain="127.0.0.1", path="/sign-in/oidc")
     assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+
+
+def test_a_sign_in_waits_for_ten_minutes(
+    server: IssuerServer, browser: Browser, monkeypatch: pytest.MonkeyPatch
+):
+    query = server.answer_to(begin_at(browser), account("ml"))
+    assert waiting_sign_in._SECONDS == 600
+    monkeypatch.setattr(waiting_sign_in, "_SECONDS", -1)
+    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+
+
+def test_nonce_and_verifier_belong_to_one_sign_in(browser: Browser):
+    first, second = (dict(parse_qsl(urlsplit(begin_at(browser)).query)) for _ in range(2))
+    for name in ("state", "nonce", "code_challenge"):
+        assert first[name] != second[name]
+    # The nonce stands in the address, so it is not the verifier.
+    assert challenge_of(first["nonce"]) != first["code_challenge"]
 
 
 def test_a_code_is_worth_nothing_in_another_sign_in(

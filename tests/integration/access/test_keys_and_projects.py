@@ -22,17 +22,13 @@ from tests.support.api.people_api import (
     hidden_field,
     make_key,
     make_project,
+    post,
     revoke_key,
 )
 from tests.support.api.refusals import assert_refused
 from tests.support.servers.table_rows import change_rows, fetch, fetch_value
 
 KEYS = tables.api_keys
-
-
-def post(api: PeopleApi, path: str, body: Any = None, **headers: str) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return api.client.post(f"/api/v1{path}", json={} if body is None else body, headers=named)
 
 
 def made(api: PeopleApi, name: str, **body: Any) -> dict[str, Any]:

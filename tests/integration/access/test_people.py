@@ -36,6 +36,7 @@ from tests.support.api.people_api import (
     hidden_field,
     make_key,
     make_project,
+    post,
 )
 from tests.support.api.refusals import assert_refused
 from tests.support.servers.table_rows import change_rows, fetch, fetch_value
@@ -43,11 +44,6 @@ from tests.support.servers.table_rows import change_rows, fetch, fetch_value
 PROJECT = "admin"
 """Of the served api."""
 INVITATIONS, MEMBERS, PEOPLE = tables.invitations, tables.memberships, tables.people
-
-
-def post(api: PeopleApi, path: str, body: Any = None, **headers: str) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return api.client.post(f"/api/v1{path}", json={} if body is None else body, headers=named)
 
 
 def jobs(api: PeopleApi, key: str, project: str | None = None) -> int:

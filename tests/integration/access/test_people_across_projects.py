@@ -35,6 +35,7 @@ from tests.support.api.people_api import (
     browser_of,
     hidden_field,
     make_project,
+    post,
 )
 from tests.support.api.refusals import assert_refused
 from tests.support.servers.table_rows import add_row, fetch_value
@@ -70,8 +71,7 @@ def of_two(api: PeopleApi, there: dict[str, str], name: str, home: str, role: st
 
 
 def send(api: PeopleApi, path: str, body: Any, who: Invited, **headers: str) -> httpx.Response:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return api.client.post(f"/api/v1{path}", json=body, headers={**who.headers, **named})
+    return post(api, path, body, **who.headers, **headers)
 
 
 def forgotten(api: PeopleApi) -> None:
@@ -229,6 +229,7 @@ def test_the_audit_has_the_key_with_which_an_invitation_was_accepted(
     person = invited(api, "Signed in")
     with browser_of(api, person.key) as browser:
         page = browser.get("/invitation").text
+        assert "gives that person a key" in page, "one that was made again is for somebody else"
         form = {"token": invitation(api, there), "form_token": hidden_field(page, "form_token")}
         assert browser.post("/invitation", data=form).status_code == 200
     query = {"who": "signed in", "project": "there", "action": "invitation.accept"}
@@ -251,19 +252,20 @@ def test_a_maintainer_takes_back_no_invitation_that_an_admin_made_again(
     assert api.client.post(f"/api/v1{path}", json={}, headers=there).is_success
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize(("form", "role"), [("csv", "viewer"), ("jsonl", "auditor")])
 def test_an_export_of_the_audit_ends_with_the_role_of_its_reader(
-    api: PeopleApi, there: dict[str, str], monkeypatch: pytest.MonkeyPatch, form: str
+    api: PeopleApi, there: dict[str, str], monkeypatch: pytest.MonkeyPatch, form: str, role: str
 ):
-    reader = of_two(api, there, f"Exporting {form}", "maintainer", "viewer")
+    reader = of_two(api, there, f"Exporting {form}", "maintainer", role)
+    # Who is an auditor no more may still read the audit at home, and not that of all projects.
+    where = there if role == "auditor" else {"Authorization": there["Authorization"]}
     whole = audit_routes._parts
 
     def removed_between(*asked: Any) -> Iterator[list[AuditRow]]:
         [rows] = whole(*asked)
         yield rows[:1]
-        root = {"Authorization": there["Authorization"]}
         path = f"{api.url}/api/v1/members/{reader.name}/role"
-        lowered = httpx.post(path, json={"role": "viewer"}, headers=root, timeout=20)
+        lowered = httpx.post(path, json={"role": "viewer"}, headers=where, timeout=20)
         assert lowered.status_code == 200, lowered.text
         forgotten(api)
         yield rows[1:]
@@ -295,6 +297,30 @@ def test_a_log_ends_with_the_session_of_its_reader(
     monkeypatch.setattr(downloads, "_pieces", ended_between)
     with pytest.raises(httpx.RemoteProtocolError):
         reader.browser.get(f"/jobs/{job}/log?stream={stream.stream}")
+
+
+def test_a_log_ends_when_the_pages_show_another_project(
+    api: PeopleApi, there: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    reader = of_two(api, there, "Turning", "submitter", "submitter")
+    for project in ("admin", "there"):
+        spec = {**SPEC, "name": "twice-told", "project": project}
+        assert send(api, "/jobs", spec, reader).status_code == 201
+    stream = LogStream(uuid4(), "1/0/stdout", uuid4(), 9, api.parts.runtime.clock.now())
+    monkeypatch.setattr(downloads, "list_logs", lambda *_: [stream])
+    monkeypatch.setattr(while_allowed, "ASKED_EVERY", timedelta(0))
+    form = {"form_token": hidden_field(reader.browser.get("/account").text, "form_token")}
+
+    def turned_between(*_: Any) -> Iterator[bytes]:
+        yield b"first"
+        tab = Browser(api.url)
+        tab.cookies = reader.browser.cookies
+        assert tab.post("/account/project", {**form, "project": "there"}).status_code == 303
+        yield b"next"
+
+    monkeypatch.setattr(downloads, "_pieces", turned_between)
+    with pytest.raises(httpx.RemoteProtocolError):
+        reader.browser.get(f"/jobs/twice-told/log?stream={stream.stream}")
 
 
 def test_wrong_tokens_and_codes_and_what_is_too_often_are_counted_as_refusals(

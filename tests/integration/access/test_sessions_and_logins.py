@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 import secrets
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,15 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
+import typer
 from sqlalchemy import select
 
 from app.cli.access import browser_login
 from app.cli.access.browser_login import CodeListener, log_in_by_browser
-from app.cli.access.login import agree
+from app.cli.access.login import login
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import CommandFailed
-from app.cli.client.invocation import Invocation
-from app.cli.client.server_address import Server
+from app.cli.client.server_address import Server, default_config_file
 from app.cli.client.terminal import Terminal
 from app.domain.access.login_challenge import challenge_of, check_letters
 from app.domain.access.roles import Role
@@ -229,6 +230,21 @@ def test_a_confirmed_login_gives_a_key_of_thirty_days_once(api: PeopleApi, lea: 
     assert "confirmed before" in lea.browser.post("/login", form).text
 
 
+def test_the_pages_of_a_login_and_its_row_name_the_machine_in_letters_of_hosts(
+    api: PeopleApi, lea: Invited
+):
+    """Its name comes with the link, from anybody."""
+    sentence, shown = "build server: confirm now!", "build-server-confirm-now"
+    challenge = challenge_of(secrets.token_urlsafe(32))
+    page = lea.browser.get(f"/login?challenge={challenge}&machine={quote(sentence)}").text
+    assert (shown in page, sentence in page) == (True, False)
+    form = {name: hidden_field(page, name) for name in ("form_token", "challenge")}
+    page = lea.browser.post("/login", {**form, "machine": sentence}).text
+    assert (shown in page, sentence in page) == (True, False)
+    [row] = fetch(api.engine, select(LOGINS).where(LOGINS.c.challenge == challenge))
+    assert row.machine == shown
+
+
 def test_five_wrong_codes_or_ten_minutes_end_a_login(api: PeopleApi, lea: Invited):
     verifier = secrets.token_urlsafe(32)
     code = confirmed(lea, verifier)
@@ -352,43 +368,12 @@ class Keyboard(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    ("before", "typed", "stored"),
-    [("", "y", True), ("", "n", False), ("Lea", "n", True), ("Other", "n", False)],
-)
-def test_the_command_asks_before_it_stores_another_person_s_key(
-    api: PeopleApi, lea: Invited, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    before: str, typed: str, stored: bool,
-):  # fmt: skip
-    verifier = secrets.token_urlsafe(32)
-    made = redeem(api, verifier, confirmed(lea, verifier)).json()
-    known = lea if before == "Lea" else invited(api, before) if before else None
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for name in ("LOWTIDE_SERVER_URL", "LOWTIDE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    if known is not None:
-        monkeypatch.setenv("LOWTIDE_SERVER_URL", api.url)
-        monkeypatch.setenv("LOWTIDE_API_KEY", known.key)
-    monkeypatch.setattr("sys.stdin", Keyboard(f"{typed}\n"))
-    with ExitStack() as closing:
-        invocation = Invocation(Terminal(out=Keyboard(), errors=io.StringIO()), None, closing)
-        if stored:
-            agree(invocation, api.url, made, yes=False)
-        else:
-            with pytest.raises(CommandFailed, match="the key is revoked"):
-                agree(invocation, api.url, made, yes=False)
-    api.parts.keys._remembered.clear()
-    status = api.client.get("/api/v1/jobs", headers=bearer(made["key"])).status_code
-    assert status == (200 if stored else 401)
+class TypingHand(Keyboard):
+    """Types the code that the page shows, and then another answer as often as it is asked for."""
 
-
-class TypingHand(io.StringIO):
-    """Types lines as they are asked for; the first is wrong, the second what the page shows."""
-
-    def __init__(self, person: Invited, errors: io.StringIO) -> None:
+    def __init__(self, person: Invited, errors: io.StringIO, then: str = "") -> None:
         super().__init__()
-        self._person, self._errors, self._typed = person, errors, 0
+        self._person, self._errors, self._then, self._typed = person, errors, then, 0
 
     # What a stand-in of text reads is bytes to the stubs.
     def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
@@ -397,13 +382,47 @@ class TypingHand(io.StringIO):
         assert page is not None
         assert "port=" not in page[1]
         if self._typed > 1:
-            return "BBBB-BBBB\n"
+            return f"{self._then}\n"
         shown = self._person.browser.get(page[1]).text
         names = ("form_token", "challenge", "machine")
         form = {name: hidden_field(shown, name) for name in names}
         found = _CODE.search(self._person.browser.post("/login", form).text)
         assert found is not None
         return f"  {found[1].lower()} \n"
+
+
+@pytest.mark.parametrize(
+    ("before", "typed", "stored"),
+    [("", "y", True), ("", "n", False), ("Lea", "n", True), ("Other", "n", False)],
+)
+def test_the_command_asks_before_it_stores_another_person_s_key(
+    api: PeopleApi, lea: Invited, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    before: str, typed: str, stored: bool,
+):  # fmt: skip
+    known = lea if before == "Lea" else invited(api, before) if before else None
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in ("LOWTIDE_SERVER_URL", "LOWTIDE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    if known is not None:
+        monkeypatch.setenv("LOWTIDE_SERVER_URL", api.url)
+        monkeypatch.setenv("LOWTIDE_API_KEY", known.key)
+    errors = io.StringIO()
+    for name, stream in (
+        ("stdin", TypingHand(lea, errors, typed)), ("stdout", Keyboard()), ("stderr", errors)
+    ):  # fmt: skip
+        monkeypatch.setattr(sys, name, stream)
+    own = {"url": api.url, "browser": False, "with_key": False, "yes": False}
+    refused = nullcontext() if stored else pytest.raises(typer.Exit)
+    with refused:
+        login(**own, project=None, as_json=False, quiet=False, no_color=True)
+    assert ("the key is revoked" in errors.getvalue()) is not stored
+    assert default_config_file().exists() is stored
+    keys = tables.api_keys.c
+    made = (
+        select(keys.revoked_at).where(keys.person_id.is_not(None)).order_by(keys.created_at.desc())
+    )
+    assert (fetch_value(api.engine, made.limit(1)) is None) is stored
 
 
 def test_the_command_gets_its_key_by_a_code_that_is_typed(

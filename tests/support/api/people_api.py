@@ -62,8 +62,7 @@ class PeopleApi:
 
     def submit(self, spec: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
         """POST a spec as JSON; header names are written with _ for -."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return self.client.post("/api/v1/jobs", json=spec or SPEC, headers=named)
+        return post(self, "/jobs", spec or SPEC, **headers)
 
     def get(self, path: str, **query: Any) -> Any:
         """The document at a path below /api/v1; fails the test for anything but 200."""
@@ -95,6 +94,14 @@ class PeopleApi:
     def count(self, table: Any) -> int:
         """Rows of a table."""
         return len(fetch(self.engine, select(table)))
+
+
+def post(api: PeopleApi, path: str, body: Any = None, **headers: str) -> httpx.Response:
+    """POST a body, by default an empty one, to a path below /api/v1; header names are written with
+    _ for -.
+    """
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return api.client.post(f"/api/v1{path}", json={} if body is None else body, headers=named)
 
 
 def bearer(key: str) -> dict[str, str]:
