@@ -48,6 +48,12 @@ def test_there_is_a_container_for_each_program():
     assert {name for name, one in SERVICES.items() if "profiles" in one} == {"acme"}
 
 
+def test_a_backup_made_in_the_container_of_the_database_needs_no_password_by_hand():
+    environment = SERVICES["postgres"]["environment"]
+    assert "--auth=scram-sha-256" in environment["POSTGRES_INITDB_ARGS"]
+    assert environment["PGPASSWORD"] == environment["POSTGRES_PASSWORD"]
+
+
 @every_service
 def test_nothing_runs_as_root_or_can_become_it(name: str):
     service = SERVICES[name]
@@ -106,7 +112,8 @@ def test_no_secret_is_written_down(name: str):
             hidden = re.sub(r"\$\{\w+:[?-][^}]*\}", "", str(value))
             assert not re.search(r"://[^/]*:[^/@]+@", hidden), variable
         if "PASSWORD" in variable:
-            assert re.fullmatch(rf"\$\{{{variable}:\?[^}}]+\}}", value), variable
+            source = "POSTGRES_PASSWORD" if variable == "PGPASSWORD" else variable
+            assert re.fullmatch(rf"\$\{{{source}:\?[^}}]+\}}", value), variable
 
 
 def test_the_example_environment_has_no_secret_and_no_unknown_name():

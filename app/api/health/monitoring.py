@@ -118,12 +118,8 @@ class _Gauges:
     def collect(self) -> Iterator[Metric]:
         """Every gauge, states without a row included as 0."""
         facts = self._facts
-        jobs = GaugeMetricFamily(
-            "lowtide_jobs", "Jobs that have not ended, by state", labels=["state"]
-        )
-        for state in sorted(LIVE_JOB_STATES):
-            jobs.add_metric([state.value], facts.jobs_by_state.get(state.value, 0))
-        yield jobs
+        jobs = {state.value: facts.jobs_by_state.get(state.value, 0) for state in LIVE_JOB_STATES}
+        yield _by_label("lowtide_jobs", "Jobs that have not ended, by state", "state", jobs)
         yield GaugeMetricFamily(
             "lowtide_queue_depth", "Jobs that wait for machines", value=facts.queue_depth
         )
@@ -132,12 +128,12 @@ class _Gauges:
             "How long the job that waits longest has had no attempt",
             value=facts.oldest_wait_seconds,
         )
-        instances = GaugeMetricFamily(
-            "lowtide_instances", "Machines that are not confirmed gone, by state", labels=["state"]
+        yield _by_label(
+            "lowtide_instances",
+            "Machines that are not confirmed gone, by state",
+            "state",
+            {one.value: facts.instances_by_state.get(one.value, 0) for one in LIVE_INSTANCE_STATES},
         )
-        for live in sorted(LIVE_INSTANCE_STATES):
-            instances.add_metric([live.value], facts.instances_by_state.get(live.value, 0))
-        yield instances
         yield GaugeMetricFamily(
             "lowtide_launches_open",
             "Launches whose outcome is still to be asked from the cloud",
@@ -148,22 +144,18 @@ class _Gauges:
             "Since when the oldest launch that is open was begun",
             value=facts.oldest_launch_seconds,
         )
-        ages = GaugeMetricFamily(
+        yield _by_label(
             "lowtide_controller_age_seconds",
             "Since when no worker has looked whether a controller has work",
-            labels=["controller"],
+            "controller",
+            facts.controller_age_seconds,
         )
-        for name in sorted(facts.controller_age_seconds):
-            ages.add_metric([name], facts.controller_age_seconds[name])
-        yield ages
-        disks = GaugeMetricFamily(
+        yield _by_label(
             "lowtide_disk_free_bytes",
             "Room on the disk under a folder of this deployment",
-            labels=["folder"],
+            "folder",
+            self._free_bytes,
         )
-        for name in sorted(self._free_bytes):
-            disks.add_metric([name], self._free_bytes[name])
-        yield disks
         yield from self._agents()
         yield from self._money()
 
@@ -181,21 +173,29 @@ class _Gauges:
 
     def _money(self) -> Iterator[Metric]:
         """In dollars, as people set alerts on them. The ledger counts micro-dollars."""
-        rates = GaugeMetricFamily(
+        spends = self._facts.spend_by_project
+        yield _by_label(
             "lowtide_hourly_cost_usd",
             "What the machines that are billed now cost an hour",
-            labels=["project"],
+            "project",
+            {name: one.microusd_per_hour / MICROUSD_PER_USD for name, one in spends.items()},
         )
-        today = GaugeMetricFamily(
-            "lowtide_cost_today_usd", "Booked for use since 00:00 UTC", labels=["project"]
+        yield _by_label(
+            "lowtide_cost_today_usd",
+            "Booked for use since 00:00 UTC",
+            "project",
+            {name: one.today_microusd / MICROUSD_PER_USD for name, one in spends.items()},
         )
-        for name, spend in sorted(self._facts.spend_by_project.items()):
-            rates.add_metric([name], spend.microusd_per_hour / MICROUSD_PER_USD)
-            today.add_metric([name], spend.today_microusd / MICROUSD_PER_USD)
-        yield rates
-        yield today
         yield GaugeMetricFamily(
             "lowtide_books_differences",
             "Machines and days whose entries in the ledger and sums in reports differ",
             value=self._facts.books_differences,
         )
+
+
+def _by_label(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    """One gauge with a figure for each value of one label."""
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for value in sorted(values):
+        family.add_metric([value], values[value])
+    return family

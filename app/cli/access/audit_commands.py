@@ -12,12 +12,14 @@ import typer
 
 from app.cli.client import wording
 from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.terminal import Column, Terminal
 
 audit = CommandList(cls=DefaultCommandGroup, help="What people did: list it, export it, verify it.")
 
 DIFFERS: Final = 1
+_REFUSED_MAX: Final = 1_000
 _PARTS_MAX: Final = 1_000_000
 _DIFFERENCES_MAX: Final = 100
 
@@ -55,7 +57,7 @@ def list_audit(
         int, typer.Option(min=1, max=10_000, metavar="N", help="Show at most this many.")
     ] = 50,
     refused: Annotated[
-        bool, typer.Option("--refused", help="Refused attempts, counted by minute, instead.")
+        bool, typer.Option("--refused", help="Refused attempts by minute instead; at most 1000.")
     ] = False,
 ) -> None:
     """List what people did, newest first (`lowtide audit` alone).
@@ -63,7 +65,11 @@ def list_audit(
     A maintainer's key lists its project, an auditor's or an admin's every project.
     """
     if refused:
-        query = {"day": day, "limit": min(limit, 1_000)}
+        if who is not None or action is not None:
+            raise CommandFailed("--refused goes with --day and --limit only: leave the others out")
+        if limit > _REFUSED_MAX:
+            raise CommandFailed(f"--limit: at most {_REFUSED_MAX:,} with --refused")
+        query = {"day": day, "limit": limit}
         counts = invocation.api.get("/audit/refusals", query)["items"]
         empty = "No attempt was refused."
         invocation.terminal.listing(_REFUSED_COLUMNS, counts, result="address", empty=empty)
@@ -88,6 +94,8 @@ def export(
     day: _Day = None,
 ) -> None:
     """Print every row, newest first, as CSV or JSON lines."""
+    if invocation.terminal.as_json or invocation.terminal.quiet:
+        raise CommandFailed("an export has whole rows: use --format jsonl, or `lowtide audit list`")
     query = {"who": who, "action": action, "day": day, "format": form.value}
     for text in invocation.api.texts("/audit", query):
         invocation.terminal.raw(text)
@@ -162,7 +170,9 @@ _COLUMNS: Final = (
     Column("WHAT", lambda row: row["subject_name"]),
     Column("PROJECT", lambda row: row["project"] or wording.NOTHING),
     Column("FROM", lambda row: row["address"] or wording.NOTHING),
-    Column("NO.", lambda row: wording.NOTHING if row["number"] is None else row["number"], True),
+    Column(
+        "NO.", lambda row: wording.NOTHING if row["number"] is None else f"{row['number']:,}", True
+    ),
 )
 _REFUSED_COLUMNS: Final = (
     Column("MINUTE (UTC)", lambda row: wording.clock_time(row["minute_at"])),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -65,6 +66,8 @@ def login(
     elsewhere, and type the code that it shows. The command names the person that has confirmed it,
     and asks before it stores the key of another one than before.
 
+    For a `lowtide up` on this machine its admin key is stored, unless --no-browser is given.
+
     The key is stored in this machine's keyring if the package keyring is installed and finds one,
     else in ~/.config/lowtide/config.toml, mode 0600. A key that comes through a pipe, or is
     asked for with --with-key, is stored once the api has accepted it. There is no option for the
@@ -75,7 +78,11 @@ def login(
         invocation.terminal.note(
             "The key is sent unencrypted to this address; use https:// if you can."
         )
-    given = _given_key(invocation, address, with_key or (browser and not sys.stdin.isatty()))
+    given: str | None = None
+    if with_key or (browser and not sys.stdin.isatty()):
+        given = _asked_key()
+    elif browser:
+        given = key_of_local_run(invocation, address)
     whom = ""
     if given is None:
         with ApiClient(Server(address, None)) as api:
@@ -137,20 +144,30 @@ def _checked(url: str) -> str:
     return parts.geturl().rstrip("/")
 
 
-def _given_key(invocation: Invocation, address: str, asks: bool) -> str | None:
-    """A key that needs no browser: piped or typed in where `asks`, else that of a `lowtide up` on
-    this machine; None where there is none.
-    """
-    if asks and not sys.stdin.isatty():
-        key = sys.stdin.readline(_KEY_MAX).strip()
-    elif asks:
-        key = typer.prompt("Key", hide_input=True).strip()
+def _asked_key() -> str:
+    """A key that is piped or typed in. Raises CommandFailed for none."""
+    if sys.stdin.isatty():
+        key = str(typer.prompt("Key", hide_input=True)).strip()
     else:
-        folders = (load_settings().state_dir, folder_of(Path.cwd()))
-        local = local_admin_key(address, folders)
-        if local is not None:
-            invocation.terminal.note("Using the admin key of the `lowtide up` on this machine.")
-        return local
+        key = sys.stdin.readline(_KEY_MAX).strip()
     if not key:
         raise CommandFailed("no key was given; paste it, or pipe it in")
+    return key
+
+
+def key_of_local_run(invocation: Invocation, address: str) -> str | None:
+    """The admin key of a `lowtide up` on this machine; None where there is none that is good."""
+    folders = (load_settings().state_dir, folder_of(Path.cwd()))
+    key = local_admin_key(address, folders)
+    if key is None:
+        return None
+    try:
+        invocation.connect(Server(address, key)).get("/me")
+    except CommandFailed as failure:
+        if failure.status != HTTPStatus.UNAUTHORIZED:
+            raise
+        # After a rotation or a leak the file has a key of before: the page lets a person in.
+        invocation.terminal.note("The admin key of the `lowtide up` on this machine has ended.")
+        return None
+    invocation.terminal.note("Using the admin key of the `lowtide up` on this machine.")
     return key

@@ -12,6 +12,7 @@ import typer
 
 from app.cli.client import wording
 from app.cli.client.command_groups import CommandList, DefaultCommandGroup
+from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import path_part
 from app.cli.client.terminal import Column
@@ -77,6 +78,8 @@ def invite(
 
     Send it over a channel that only this person reads. Whoever opens it first is the member.
     """
+    if again is not None and email is not None:
+        raise CommandFailed("--email is for a new person: leave it out with --again")
     body = {"role": role.value, "email": email, "person": again}
     made = invocation.api.post("/invitations", body)
     terminal = invocation.terminal
@@ -95,13 +98,12 @@ def invite(
 @api_command("lowtide member invitations")
 def list_invitations(invocation: Invocation) -> None:
     """List the invitations that nobody has accepted yet."""
-    now = datetime.now(UTC)
     columns = (
         Column("INVITATION", lambda row: row["id"]),
         Column("ROLE", lambda row: row["role"] if row["person_id"] is None else "lets in again"),
         Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
         Column("BY", lambda row: row["created_by"].partition(":")[2]),
-        Column("EXPIRES", lambda row: wording.ago(row["expires_at"], now)),
+        Column("EXPIRES", lambda row: wording.clock_time(row["expires_at"])),
     )
     rows = invocation.api.pages("/invitations", limit=_LISTED_MAX, turn="after")
     invocation.terminal.listing(columns, rows, result="id", empty="No invitation is open.")
@@ -116,9 +118,8 @@ def uninvite(
     ],
 ) -> None:
     """Take an invitation back."""
-    part = path_part(invitation, "invitation")
-    ended = invocation.api.post(f"/invitations/{part}/revoke")
-    _say(invocation, ended, ended["id"], "The invitation is taken back.")
+    path = f"/invitations/{path_part(invitation, 'invitation')}/revoke"
+    _change(invocation, path, "The invitation is taken back.", result="id")
 
 
 @member.command("role")
@@ -132,8 +133,7 @@ def change_role(
     ],
 ) -> None:
     """Give a member another role in the project, within two seconds."""
-    found = invocation.api.post(f"{_path(name)}/role", {"role": role.value})
-    _say(invocation, found, found["name"], f"{found['name']} has the role {found['role']}.")
+    _change(invocation, f"{_path(name)}/role", "{name} has the role {role}.", {"role": role.value})
 
 
 @member.command("remove")
@@ -143,8 +143,7 @@ def remove(invocation: Invocation, name: _Name) -> None:
 
     A key of another project, as vision/ci, goes on working in its others.
     """
-    found = invocation.api.post(f"{_path(name)}/remove")
-    _say(invocation, found, found["name"], f"{found['name']} is no member any more.")
+    _change(invocation, f"{_path(name)}/remove", "{name} is no member any more.")
 
 
 @person.command("list")
@@ -166,16 +165,16 @@ def list_people(invocation: Invocation) -> None:
 @api_command("lowtide person disable Lea")
 def disable(invocation: Invocation, name: _Person) -> None:
     """Let nothing open for a person any more, in any project, within two seconds. Jobs go on."""
-    found = invocation.api.post(f"/people/{path_part(name, 'person')}/disable")
-    _say(invocation, found, found["name"], f"Nothing opens for {found['name']} any more.")
+    path = f"/people/{path_part(name, 'person')}/disable"
+    _change(invocation, path, "Nothing opens for {name} any more.")
 
 
 @person.command("enable")
 @api_command("lowtide person enable Lea")
 def enable(invocation: Invocation, name: _Person) -> None:
     """Let open again what did before the person was disabled."""
-    found = invocation.api.post(f"/people/{path_part(name, 'person')}/enable")
-    _say(invocation, found, found["name"], f"{found['name']} may sign in again.")
+    path = f"/people/{path_part(name, 'person')}/enable"
+    _change(invocation, path, "{name} may sign in again.")
 
 
 def _path(name: str) -> str:
@@ -188,6 +187,18 @@ def _state(row: dict[str, Any]) -> str:
     return "good" if row["disabled_at"] is None else "disabled"
 
 
-def _say(invocation: Invocation, row: dict[str, Any], result: str, sentence: str) -> None:
-    if not invocation.terminal.to_script(row, [result]):
-        invocation.terminal.line(sentence)
+def _change(
+    invocation: Invocation,
+    path: str,
+    sentence: str,
+    body: dict[str, Any] | None = None,
+    *,
+    result: str = "name",
+) -> None:
+    """Post an order, and say what it did.
+
+    sentence: with fields of the answer in braces. result: the field that -q prints.
+    """
+    row = invocation.api.post(path, body)
+    if not invocation.terminal.to_script(row, [row[result]]):
+        invocation.terminal.line(sentence.format_map(row))

@@ -108,7 +108,12 @@ def _read(source: str) -> tuple[bytes, Any, Path]:
             text = file.read(MAX_SPEC_BYTES + 1)
     except OSError as error:
         hint = "name the file of a job spec, or - for stdin"
+        if path.is_dir():
+            hint = f"name the file of a job spec in it, as {path / 'job.yaml'}"
         raise CommandFailed(f"{source} cannot be read: {error.strerror}; {hint}") from error
+    if path.suffix == ".py":
+        written = f"`lowtide init {path.parent}` writes one for it"
+        raise CommandFailed(f"{source} is a script, not a job spec; {written}")
     return text, "json" if path.suffix.lower() == ".json" else "yaml", path.resolve().parent
 
 

@@ -49,12 +49,11 @@ def _not_number(value: int) -> str:
 
 def _read_node_count(value: object) -> int:
     if isinstance(value, str):
-        dashed = _DASHED_RANGE.fullmatch(value)
-        advice = (
-            "2 without quotes"
-            if dashed is None
-            else f"{dashed[1]}..{dashed[2]} for a gang whose size may change"
-        )
+        number = value.strip()
+        quoted = number.isascii() and number.isdecimal() and len(number) <= len(str(MAX_NODES))
+        advice = f"{number} without quotes" if quoted else "a whole number, like 2"
+        if dashed := _DASHED_RANGE.fullmatch(value):
+            advice = f"{dashed[1]}..{dashed[2]} for a gang whose size may change"
         raise refusal(f"{value[:40]!r} is not a number of machines; write {advice}")
     if isinstance(value, bool) or not isinstance(value, int):
         raise refusal(f"must be a whole number of machines, like 2, not {kind_of(value)}")

@@ -73,6 +73,17 @@ def test_what_people_did_is_listed_exported_and_verified(
     ]
     whole = json.loads(world.cli.run("audit", "verify", "--json").out)
     assert (whole["is_cut"], whole["differences_found"], len(whole["differences"])) == (True, 2, 1)
+    execute(
+        world.api.engine, "UPDATE audit_entries SET number = 1002 WHERE subject_name = 'vision'"
+    )
+    assert world.cli.ok("audit").row("project.create", "vision").split()[-1] == "1,002"
+    for options, advice in (
+        (("list", "--refused", "--who", "ci"), "--day and --limit only"),
+        (("list", "--refused", "--limit", "1001"), "at most 1,000"),
+        (("export", "--json"), "--format jsonl"),
+        (("export", "-q"), "--format jsonl"),
+    ):
+        assert advice in world.cli.fails(2, "audit", *options).errors
     viewer = make_key(world.api.engine, world.job.project_id, "guest", Role.VIEWER)
     world.cli.variables["LOWTIDE_API_KEY"] = viewer
     assert "may not read the audit" in world.cli.fails(2, "audit").errors

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
+import pytest
 from sqlalchemy import select
 
+from app.cli.access.login import key_of_local_run
+from app.cli.client.invocation import Invocation
+from app.cli.client.terminal import Terminal
 from app.domain.access.roles import Role
 from app.storage.schema import tables
 from tests.support.api.agent_api import wait_until
@@ -93,7 +100,9 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     link = invited.out.strip()
     assert link.startswith(f"{world.api.url}/invitation#")
     assert "viewer of the project" in invited.errors
-    assert "lea@example.com" in world.cli.ok("member", "invitations").row("lea@example.com")
+    open_row = world.cli.ok("member", "invitations").row("lea@example.com")
+    expires_at = datetime.fromisoformat(" ".join(open_row.split()[-2:])).replace(tzinfo=UTC)
+    assert expires_at > datetime.now(UTC) + timedelta(hours=71)
     answer = accept_with(Browser(world.api.url), link.partition("#")[2], "Lea Müller")
     found = re.search(r"lt_[\w-]{43}", answer.text)
     assert found is not None, answer.text
@@ -106,6 +115,8 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     assert "taken back" in world.cli.ok("member", "uninvite", open_one).out
     again = world.cli.ok("member", "invite", "--again", "Lea Müller")
     assert "For Lea Müller, once" in again.errors
+    both = world.cli.fails(2, "member", "invite", "--again", "Lea Müller", "--email", "l@m.de")
+    assert "leave it out with --again" in both.errors
     admin = world.cli.variables["LOWTIDE_API_KEY"]
     world.cli.variables["LOWTIDE_API_KEY"] = found[0]
     assert "of Lea Müller, submitter of the project" in world.cli.ok("key", "show").out
@@ -129,6 +140,31 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     world.cli.ok("person", "enable", "Lea Müller")
     assert "is no member any more" in world.cli.ok("member", "remove", "Lea Müller").out
     assert "no member 'nobody'" in world.cli.fails(2, "member", "remove", "nobody").errors
+
+
+def test_the_admin_key_of_a_lowtide_up_is_used_while_it_is_good_and_nobody_asks_for_the_page(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    state = tmp_path / "state"
+    state.mkdir()
+    key = make_key(world.api.engine, world.job.project_id, "of-up", Role.ADMIN)
+    (state / "admin.key").write_text(f"{key}\n")
+    monkeypatch.setenv("LOWTIDE_STATE_DIR", str(state))
+    errors = StringIO()
+    with ExitStack() as closing:
+        terminal = Terminal(out=StringIO(), errors=errors)
+        invocation = Invocation(terminal, None, closing)
+        assert key_of_local_run(invocation, world.api.url) == key
+        (state / "admin.key").write_text("lt_" + "a" * 43)
+        assert key_of_local_run(invocation, world.api.url) is None
+    used, ended = errors.getvalue().splitlines()
+    assert "Using the admin key" in used
+    assert "has ended" in ended
+    (state / "admin.key").write_text(f"{key}\n")
+    world.cli.variables["LOWTIDE_STATE_DIR"] = str(state)
+    asked = world.cli.run("login", world.api.url, "--no-browser", stdin="BBBB-BBBB\n")
+    assert "/login?challenge=" in asked.errors
+    assert "Using the admin key" not in asked.errors
 
 
 def test_who_has_lost_every_key_makes_one_on_the_host(world: World):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,3 +166,15 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path):
         read_draft(str(tmp_path / "absent.yaml"), SpecEdits())
     with pytest.raises(CommandFailed, match="directory"):
         read_draft(str(tmp_path), SpecEdits())
+
+
+def test_what_is_no_job_spec_is_told_with_the_way_to_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("for epoch in range(60): print(epoch)\n")
+    for source, told in (
+        (script, f"is a script, not a job spec; `lowtide init {tmp_path}` writes one for it"),
+        (tmp_path, f"Is a directory; name the file of a job spec in it, as {tmp_path}/job.yaml"),
+        (tmp_path / "gone.yaml", "No such file or directory; name the file of a job spec, or -"),
+    ):
+        with pytest.raises(CommandFailed, match=re.escape(told)):
+            read_draft(str(source), SpecEdits())
