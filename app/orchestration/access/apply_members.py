@@ -6,6 +6,7 @@ file names (`apply_projects`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -44,22 +45,23 @@ class MemberChange:
 def member_changes(
     uow: UnitOfWork,
     principal: Principal,
-    wanted: Mapping[str, Role],
+    roles: Mapping[str, Role],
     project_id: UUID | None,
 ) -> list[MemberChange]:
     """What differs between the project's members and those of a file, by name.
 
-    People that the file does not name are removed; service keys that it does not name stay, as a
-    key that is revoked is lost for good. principal: what it is in the project. project_id: None
-    for one that is not made yet.
+    roles: the file's roles by name, address or id of a member. People that the file does not name
+    are removed; service keys that it does not name stay, as a revoked key is lost for good.
+    principal: what it is in the project. project_id: None for one that is not made yet.
 
     Raises InvalidValue for whom the project does not have and the principal cannot add, and for two
     names of one member; Forbidden for a role that the principal does not manage.
     """
     members = [] if project_id is None else _members(uow, project_id)
     changes: dict[UUID, MemberChange] = {}
-    for named, role in wanted.items():
-        who = _meant(uow, principal, members, named)
+    designated = _by_designation(members)
+    for named, role in roles.items():
+        who = _meant(uow, principal, designated, named)
         if who.id in changes:
             raise InvalidValue(f"members: {named!r} and another name mean {who.name!r}", "members")
         before = who.role if isinstance(who, MemberRow) else None
@@ -96,39 +98,68 @@ def change_members(
 
 
 def _members(uow: UnitOfWork, project_id: UUID) -> list[MemberRow]:
-    found = uow.people.members(project_id, uow.now, _MEMBERS_MAX + 1)
-    if len(found) > _MEMBERS_MAX:
+    members = uow.people.members(project_id, uow.now, _MEMBERS_MAX + 1)
+    if len(members) > _MEMBERS_MAX:
         raise CommandRefused(
             f"members: the project has more than {_MEMBERS_MAX:,}; change them one by one with "
             "`lowtide member`."
         )
-    return found
+    return members
+
+
+def _by_designation(members: Sequence[MemberRow]) -> dict[str, list[MemberRow]]:
+    """Members by name, address in lower case, and id.
+
+    A name with an @ is no designation: people choose their names, so who chooses another person's
+    address would get the role that a file gives to that person.
+    """
+    designated = defaultdict(list)
+    for member in members:
+        designated[str(member.id)].append(member)
+        if not _is_address(member.place):
+            designated[member.place].append(member)
+        if member.email is not None:
+            designated[member.email.lower()].append(member)
+    return designated
 
 
 def _meant(
-    uow: UnitOfWork, principal: Principal, members: Sequence[MemberRow], named: str
+    uow: UnitOfWork,
+    principal: Principal,
+    designated: Mapping[str, Sequence[MemberRow]],
+    named: str,
 ) -> MemberRow | PersonRow:
-    """The member of that name, the only one at that address, or a person of another project."""
-    place = folded(named)
-    found: list[MemberRow] | list[PersonRow] = [
-        member
-        for member in members
-        if place == (member.place if member.kind is MemberKind.PERSON else member.name)
-    ] or [member for member in members if member.email == named]
-    if (
-        not found
-        and may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
-    ):
-        person = uow.people.person(named)
-        found = uow.people.people_at(named, 2) if person is None else [person]
-    if len(found) > 1:
-        raise InvalidValue(f"members: several people have the address {named!r}: write the name",
-                           "members")  # fmt: skip
-    if not found:
+    """The member of that name, address or id; for an admin, else such a person of another project.
+
+    Raises InvalidValue for none, and for several at one address.
+    """
+    designation = named.lower() if _is_address(named) else folded(named)
+    meant: Sequence[MemberRow | PersonRow] = designated.get(designation, ())
+    operates = may(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT) is AccessDecision.ALLOWED
+    if not meant and operates:
+        meant = _people(uow, named)
+    if len(meant) > 1:
+        raise InvalidValue(
+            f"members: several people have the address {named!r}: write the name, or the id as "
+            "`lowtide member --json` has it",
+            "members",
+        )
+    if not meant:
         raise InvalidValue(
             f"members: the project {principal.project_name!r} has no member {named[:80]!r}. A file "
             "sends nobody a key: invite a person with `lowtide member invite`, or make a service "
             "key with `lowtide key create`, then apply the file",
             "members",
         )
-    return found[0]
+    return meant[0]
+
+
+def _people(uow: UnitOfWork, named: str) -> list[PersonRow]:
+    if _is_address(named):
+        return uow.people.people_at(named, 2)
+    person = uow.people.person(named)
+    return [] if person is None else [person]
+
+
+def _is_address(named: str) -> bool:
+    return "@" in named

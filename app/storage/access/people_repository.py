@@ -17,6 +17,7 @@ from sqlalchemy import (
     Select,
     Text,
     cast,
+    func,
     literal,
     null,
     or_,
@@ -107,8 +108,9 @@ class PeopleRepository:
         return next((PersonRow(**row) for row in found.mappings()), None)
 
     def people_at(self, email: str, limit: int) -> list[PersonRow]:
-        """People with that address, which several may have given."""
-        statement = _shown().where(_PEOPLE.c.email == email).order_by(_PEOPLE.c.id).limit(limit)
+        """People with that address, whatever its case; several may have given it."""
+        has_address = func.lower(_PEOPLE.c.email) == email.lower()
+        statement = _shown().where(has_address).order_by(_PEOPLE.c.id).limit(limit)
         return [PersonRow(**row) for row in self._session.execute(statement).mappings()]
 
     def people(self, limit: int, after: str | None = None) -> list[PersonRow]:

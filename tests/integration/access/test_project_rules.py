@@ -7,6 +7,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+from sqlalchemy import select
 
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction
@@ -319,6 +320,30 @@ def test_a_file_changes_no_member_that_its_applier_may_not(api: PeopleApi, admin
     make_person_key(api.engine, team, "Uma", Role.ADMIN)
     refused(403, "not admin", maintainer, Sven="submitter")
     assert roles(api, maintainer)["Sven"] == "viewer"
+
+
+def test_a_name_that_is_another_person_s_address_gets_no_role_by_a_file(
+    api: PeopleApi, admin: dict[str, str]
+):
+    crew, maintainer = project(api, "crew")
+    make_person_key(api.engine, crew, "vera@example.com", Role.VIEWER)
+    file = {"crew": {"members": {"Vera@Example.com": "maintainer"}}}
+    for headers in (maintainer, admin):
+        assert_refused(applied(api, file, headers), 422, "no member 'Vera@Example.com'")
+    make_person_key(api.engine, make_project(api.engine, "shore"), "Vera", Role.VIEWER)
+    people = tables.people
+    change_rows(api.engine, people, people.c.name == "Vera", email="vera@EXAMPLE.com")
+    assert_refused(applied(api, file, maintainer), 422, "no member 'Vera@Example.com'")
+    for outcome in ("changed", "unchanged"):
+        assert applied(api, file, admin).json()["items"][0]["outcome"] == outcome
+    assert roles(api, maintainer) == {"ada": "maintainer", "Vera": "maintainer"}
+    # Who cannot be designated otherwise is by its id.
+    which = select(people.c.id).where(people.c.name == "vera@example.com")
+    person_id = str(fetch_value(api.engine, which))
+    file["crew"]["members"][person_id] = "viewer"
+    for outcome in ("changed", "unchanged"):
+        assert applied(api, file, admin).json()["items"][0]["outcome"] == outcome
+    assert roles(api, maintainer)["vera@example.com"] == "viewer"
 
 
 def test_placement_of_a_running_job_keeps_to_the_rules_it_was_submitted_under(api: PeopleApi):
