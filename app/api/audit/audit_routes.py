@@ -181,9 +181,8 @@ def _project_of(
 
 
 def _document(row: AuditRow) -> dict[str, Any]:
-    return fields_of(
-        AuditEntryShape, row.entry, number=row.number, who=row.who, project=row.project
-    )
+    names = {"who": row.who, "project": row.project, "subject_name": row.subject_name}
+    return fields_of(AuditEntryShape, row.entry, number=row.number, **names)
 
 
 def _cell(value: object) -> str:

@@ -35,6 +35,7 @@ class AuditAction(StrEnum):
     MEMBER_KEPT = "member.kept"
     IDENTITY_LINK = "identity.link"
     LOGIN_CONFIRM = "login.confirm"
+    LOGIN_FAIL = "login.fail"
     PROJECT_CREATE = "project.create"
     PROJECT_ARCHIVE = "project.archive"
     PROJECT_RESTORE = "project.restore"

@@ -17,13 +17,19 @@ import orjson
 from app.domain.access.principal import Principal
 from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
 
+LOOKED_UP: Final = ""
+"""For the name or address of a person: whoever reads the row looks it up by the ids in it. A row is
+never changed, so what is stored in it of a person could not be removed with the person's data.
+"""
 _CANONICAL: Final = orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What an action was done to. id: as text, unique in its kind. name: as people know it.
+    """What an action was done to. id: as text, unique in its kind; it tells nothing of a person.
 
+    name: as people know it; LOOKED_UP for a person, a person's membership, account or session, and
+    for an invitation.
     project_id: whose audit shows it; None for what concerns the whole deployment.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
@@ -102,7 +102,7 @@ def confirm_login(
         entropy,
         principal,
         AuditAction.LOGIN_CONFIRM,
-        Subject(SubjectKind.LOGIN, challenge, row.machine, row.project_id),
+        _subject(row),
         after={"machine": row.machine, "limit": row.limit_role, "expires_at": row.key_expires_at},
     )
     return code
@@ -113,8 +113,9 @@ def redeem_login(
 ) -> LoginAnswer:
     """The key for who has the verifier and the code: once, within ten minutes and five tries.
 
-    origin: of the request. Raises CommandRefused for a person that has too many keys; the code
-    stays good.
+    The last wrong code leaves a row in the audit: of the person whose login it was, from where the
+    code came. origin: of the request. Raises CommandRefused for a person that has too many keys;
+    the code stays good.
     """
     challenge = challenge_of(verifier)
     row = uow.invitations.login(challenge)
@@ -126,19 +127,35 @@ def redeem_login(
     if row.tries >= LOGIN_TRIES_MAX:
         return LoginAnswer(problem=LoginProblem.ENDED)
     if not hmac.compare_digest(_code_hash(challenge, read_code(code)), row.code_hash):
-        uow.invitations.change_login(challenge, tries=row.tries + 1)
-        over = row.tries + 1 >= LOGIN_TRIES_MAX
-        return LoginAnswer(problem=LoginProblem.ENDED if over else LoginProblem.WRONG_CODE)
+        return LoginAnswer(problem=_count_wrong_code(uow, entropy, row, origin))
     require_room(uow, KeyOwner(row.project_id, row.person_id))
     uow.invitations.change_login(challenge, used_at=uow.now)
-    person = person_named(uow, str(row.person_id))
     where = _NO_NAME.sub("-", row.machine.lower()).strip("-")[:_NAME_MAX].strip("-") or "machine"
-    limited = Person(person.id, person.name, None, row.limit_role)
-    newcomer = Principal(
-        None, "", row.project_id, "", row.limit_role, origin=origin, person=limited,
-        projects=confirming.projects,
-    )  # fmt: skip
+    newcomer = replace(_owner(uow, row, origin), projects=confirming.projects)
     return LoginAnswer(key_of_newcomer(uow, entropy, newcomer, row.key_expires_at, where))
+
+
+def _count_wrong_code(
+    uow: UnitOfWork, entropy: Entropy, row: LoginRow, origin: Origin | None
+) -> LoginProblem:
+    tries = row.tries + 1
+    uow.invitations.change_login(row.challenge, tries=tries)
+    if tries < LOGIN_TRIES_MAX:
+        return LoginProblem.WRONG_CODE
+    owner, action = _owner(uow, row, origin), AuditAction.LOGIN_FAIL
+    record_action(uow, entropy, owner, action, _subject(row), after={"wrong_codes": tries})
+    return LoginProblem.ENDED
+
+
+def _owner(uow: UnitOfWork, row: LoginRow, origin: Origin | None) -> Principal:
+    """The person whose login it is, with what its key would let it do."""
+    person = person_named(uow, str(row.person_id))
+    limited = Person(person.id, person.name, None, row.limit_role)
+    return Principal(None, "", row.project_id, "", row.limit_role, origin=origin, person=limited)
+
+
+def _subject(row: LoginRow) -> Subject:
+    return Subject(SubjectKind.LOGIN, row.challenge, row.machine, row.project_id)
 
 
 def _code_hash(challenge: str, code: str) -> str:

@@ -21,7 +21,7 @@ from app.domain.access.person_rules import (
 from app.domain.access.principal import Origin, Person, Principal
 from app.domain.access.roles import GRANTABLE_BY, Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
-from app.domain.audit.audit_entry import Subject
+from app.domain.audit.audit_entry import LOOKED_UP, Subject
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, Forbidden, NotFound
 from app.domain.units.instants import format_instant
@@ -242,8 +242,7 @@ def _join(uow: UnitOfWork, row: InvitationRow, person: PersonRow) -> None:
 
 
 def _subject(row: InvitationRow) -> Subject:
-    name = row.email or str(row.id)
-    return Subject(SubjectKind.INVITATION, str(row.id), name, row.project_id)
+    return Subject(SubjectKind.INVITATION, str(row.id), LOOKED_UP, row.project_id)
 
 
 def _facts(row: InvitationRow) -> dict[str, object]:

@@ -11,7 +11,7 @@ from app.domain.access.may import DEPLOYMENT, require
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
-from app.domain.audit.audit_entry import Subject
+from app.domain.audit.audit_entry import LOOKED_UP, Subject
 from app.domain.units.errors import CommandRefused, NotFound
 from app.orchestration.access.key_projects import require_everywhere
 from app.orchestration.access.last_admin import an_admin_stays
@@ -104,7 +104,7 @@ def set_disabled(
         principal,
         AuditAction.PERSON_DISABLE if disabled else AuditAction.PERSON_ENABLE,
         # Of no project, as it holds in all of them.
-        Subject(SubjectKind.PERSON, str(person.id), person.name, None),
+        Subject(SubjectKind.PERSON, str(person.id), LOOKED_UP, None),
         {"disabled_at": person.disabled_at},
         {"disabled_at": changed.disabled_at},
     )
@@ -157,7 +157,8 @@ def _manageable(uow: UnitOfWork, principal: Principal, named: str) -> MemberRow:
 
 
 def _subject(principal: Principal, row: MemberRow) -> Subject:
-    return Subject(SubjectKind.MEMBER, str(row.id), row.name, principal.project_id)
+    name = row.name if row.kind is MemberKind.KEY else LOOKED_UP
+    return Subject(SubjectKind.MEMBER, str(row.id), name, principal.project_id)
 
 
 def _facts(row: MemberRow) -> dict[str, object]:

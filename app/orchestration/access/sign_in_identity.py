@@ -22,7 +22,7 @@ from app.domain.access.identity_rules import (
 from app.domain.access.principal import Origin, Person, Principal
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
-from app.domain.audit.audit_entry import Subject
+from app.domain.audit.audit_entry import LOOKED_UP, Subject
 from app.domain.units.errors import CommandRefused
 from app.orchestration.access.last_admin import is_last_admin
 from app.orchestration.access.manage_keys import own_keys, revoke_key
@@ -140,9 +140,9 @@ def _settle_account(
         uow.identities.signed_in(identity, uow.now)
         return 0
     uow.identities.link(identity, acting.person.id, uow.now)
-    subject = Subject(
-        SubjectKind.IDENTITY, f"{identity.issuer} {identity.subject}", acting.person.name, None
-    )
+    # Without the issuer's id of the account: some issuers take a person's name or address for it.
+    account = f"{identity.issuer} {acting.person.id}"
+    subject = Subject(SubjectKind.IDENTITY, account, LOOKED_UP, None)
     after = {"person_id": str(acting.person.id)}
     record_action(uow, entropy, acting, AuditAction.IDENTITY_LINK, subject, after=after)
     if visitor is not None and visitor.id == acting.person.id:
@@ -210,6 +210,6 @@ def _record(
 ) -> None:
     """before, after: None where it is no member. Of what is kept, `after` is what groups say."""
     assert acting.person is not None
-    subject = Subject(SubjectKind.MEMBER, str(acting.person.id), acting.name, project_id)
+    subject = Subject(SubjectKind.MEMBER, str(acting.person.id), LOOKED_UP, project_id)
     facts: list[dict[str, object]] = [{"kind": "person", "role": role} for role in (before, after)]
     record_action(uow, entropy, acting, action, subject, facts[0], facts[1])

@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 from app.domain.access.principal import Origin, Principal
 from app.domain.access.session_rules import SEEN_RECORDED_EVERY, SESSION_IDLE
 from app.domain.audit.audit_action import AuditAction, SubjectKind
-from app.domain.audit.audit_entry import AuditEntry, Subject, entry_of
+from app.domain.audit.audit_entry import LOOKED_UP, AuditEntry, Subject, entry_of
 from app.storage.access.known_keys import OF_KEYS, is_good, principal_of, principals
 from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
@@ -237,8 +237,9 @@ def _facts(
 
 
 def _subject(owner: Principal, id_hash: str) -> Subject:
+    name = owner.key_name if owner.person is None else LOOKED_UP
     # A part of the digest tells sessions apart.
-    return Subject(SubjectKind.SESSION, id_hash[:_SHOWN_ID], owner.name, owner.project_id)
+    return Subject(SubjectKind.SESSION, id_hash[:_SHOWN_ID], name, owner.project_id)
 
 
 def _record(connection: Connection, entry: AuditEntry) -> None:

@@ -11,11 +11,24 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, func, or_, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    Uuid,
+    and_,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+    tuple_,
+)
 
 from app.domain.access.person_rules import folded
-from app.domain.audit.audit_action import AuditAction
-from app.domain.audit.audit_entry import ENTRY_FIELDS, AuditEntry
+from app.domain.audit.audit_action import AuditAction, SubjectKind
+from app.domain.audit.audit_entry import ENTRY_FIELDS, LOOKED_UP, AuditEntry
 from app.domain.audit.seal_check import StoredSeal
 from app.storage.schema import tables
 from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
@@ -24,6 +37,8 @@ _ENTRIES: Final = audit_entries.c
 _ENTRY_COLUMNS: Final = tuple(_ENTRIES[name] for name in ENTRY_FIELDS)
 _SEALS: Final = audit_seals.c
 _REFUSALS: Final = audit_refusals.c
+_IS_LOOKED_UP: Final = _ENTRIES.subject_name == LOOKED_UP
+_IS_ID: Final = _ENTRIES.subject_id.regexp_match("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +59,9 @@ class AuditFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row for people. number: None until it is sealed. The rest below it are names."""
+    """A row for people. number: None until it is sealed. The rest below it are names as they are
+    now; subject_person, subject_email: of what the action was done to, where the row has no name.
+    """
 
     entry: AuditEntry
     number: int | None
@@ -52,6 +69,14 @@ class AuditRow:
     key: str | None
     key_project: str | None
     project: str | None
+    subject_person: str | None
+    subject_email: str | None
+
+    @property
+    def subject_name(self) -> str:
+        """What the action was done to, as people know it; its id where nothing else is known."""
+        stored = self.entry.subject_name
+        return stored or self.subject_person or self.subject_email or self.entry.subject_id
 
     @property
     def who(self) -> str | None:
@@ -180,14 +205,16 @@ def _ids_of(connection: Connection, who: str) -> ColumnElement[bool]:
 
 def _listed(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Select[*tuple[Any, ...]]:
     keys, projects, people = tables.api_keys, tables.projects, tables.people
-    homes = projects.alias()
+    homes, subjects, invitations = projects.alias(), people.alias(), tables.invitations
     names = (people.c.name, keys.c.name, homes.c.name, projects.c.name)
     statement = (
-        select(*_ENTRY_COLUMNS, _ENTRIES.number, *names)
+        select(*_ENTRY_COLUMNS, _ENTRIES.number, *names, subjects.c.name, invitations.c.email)
         .outerjoin(people, people.c.id == _ENTRIES.person_id)
         .outerjoin(keys, keys.c.id == _ENTRIES.key_id)
         .outerjoin(homes, homes.c.id == keys.c.project_id)
         .outerjoin(projects, projects.c.id == _ENTRIES.project_id)
+        .outerjoin(subjects, subjects.c.id == _person_of_subject())
+        .outerjoin(invitations, invitations.c.id == _id_of_subject(SubjectKind.INVITATION))
         .order_by(_ENTRIES.at.desc(), _ENTRIES.id.desc())
         .limit(wanted.limit)
     )
@@ -202,6 +229,22 @@ def _listed(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Select[*tup
     if wanted.before is not None:
         statement = statement.where(tuple_(_ENTRIES.at, _ENTRIES.id) < tuple_(*wanted.before))
     return statement
+
+
+def _person_of_subject() -> ColumnElement[UUID]:
+    """The person whose name stands for a subject; NULL for none. Accounts and sessions are those of
+    who acts.
+    """
+    is_own = _ENTRIES.subject_kind.in_((SubjectKind.IDENTITY, SubjectKind.SESSION))
+    own = case((and_(_IS_LOOKED_UP, is_own), _ENTRIES.person_id))
+    return func.coalesce(_id_of_subject(SubjectKind.MEMBER, SubjectKind.PERSON), own)
+
+
+def _id_of_subject(*kinds: SubjectKind) -> ColumnElement[UUID]:
+    """The id of a subject of these kinds whose name is looked up; NULL for any other."""
+    # A row that somebody has forged, with anything for an id, must not stop the list.
+    is_meant = and_(_IS_LOOKED_UP, _ENTRIES.subject_kind.in_(kinds), _IS_ID)
+    return case((is_meant, cast(_ENTRIES.subject_id, Uuid)))
 
 
 def _on_day(at: ColumnElement[datetime], day: date) -> ColumnElement[bool]:

@@ -23,7 +23,7 @@ from sqlalchemy import text
 
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
-from app.domain.audit.audit_entry import digest_of_values
+from app.domain.audit.audit_entry import LOOKED_UP, digest_of_values
 from app.domain.deployment.credentials import digest
 from app.orchestration.agents.read_workdir import workdir_key
 from app.storage.schema import tables
@@ -92,6 +92,7 @@ WITHOUT_KEY: Final = {("POST", "/invitation"), ("POST", "/api/v1/login")}
 issuer is the one GET that changes something; its rows are looked at in `test_issuer_sign_in`.
 """
 OF_PEOPLE: Final = ("/api/v1/me/", "/account/", "/login")
+OF_A_PERSON: Final = (SubjectKind.INVITATION, SubjectKind.MEMBER, SubjectKind.PERSON)
 CHANGING: Final = sorted(route for route, action in AUDITED.items() if action is not None)
 _READS: Final = {"GET", "HEAD"}
 _numbers = itertools.count(1)
@@ -297,6 +298,10 @@ def test_a_change_leaves_one_row(scene: Scene, method: str, path: str):
     assert row.person_id == key.person_id
     assert row.request_id == answer.headers["x-request-id"]
     assert row.number is None
+    is_person_s_session = row.subject_kind is SubjectKind.SESSION and key.person_id is not None
+    assert (row.subject_name == LOOKED_UP) is (
+        row.subject_kind in OF_A_PERSON or is_person_s_session
+    )
     outside = row.action in (A.MACHINE_INTERRUPT, A.WORKDIR_UPLOAD)
     assert row.outcome is (AuditOutcome.BEGUN if outside else AuditOutcome.DONE)
     of_deployment = row.subject_kind in (SubjectKind.DEPLOYMENT, SubjectKind.PERSON)

@@ -31,6 +31,7 @@ from app.cli.client.terminal import Terminal
 from app.domain.access.login_challenge import challenge_of, check_letters
 from app.domain.access.roles import Role
 from app.domain.access.session_rules import PER_ACCOUNT, PER_ADDRESS
+from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
 from tests.support.api.agent_api import wait_until
 from tests.support.api.invited_people import Browser, Invited, accept_with, invitation, invited
@@ -42,7 +43,7 @@ from tests.support.api.people_api import (
     make_project,
 )
 from tests.support.api.refusals import assert_refused
-from tests.support.servers.table_rows import add_row, change_rows, fetch, fetch_value
+from tests.support.servers.table_rows import add_row, change_rows, fetch, fetch_value, rows_of
 
 SESSIONS, LOGINS, ATTEMPTS = tables.sessions, tables.logins, tables.sign_in_attempts
 HERE = "address:127.0.0.1"
@@ -251,8 +252,17 @@ def test_five_wrong_codes_or_ten_minutes_end_a_login(api: PeopleApi, lea: Invite
     wrong = "BBBB-BBBB" if code != "BBBB-BBBB" else "CCCC-CCCC"
     for _ in range(4):
         assert_refused(redeem(api, verifier, wrong), 422, "not the code")
-    assert_refused(redeem(api, verifier, wrong), 409, "Too many wrong codes")
+    failed = {"action": AuditAction.LOGIN_FAIL, "subject_id": challenge_of(verifier)}
+    assert rows_of(api.engine, tables.audit_entries, **failed) == []
+    ended = redeem(api, verifier, wrong)
+    assert_refused(ended, 409, "Too many wrong codes")
     assert_refused(redeem(api, verifier, code), 409, "Too many wrong codes")
+    [row] = rows_of(api.engine, tables.audit_entries, **failed)
+    lea_id = fetch_value(
+        api.engine, select(tables.people.c.id).where(tables.people.c.name == "Lea")
+    )
+    assert (row.person_id, row.key_id, row.address) == (lea_id, None, "127.0.0.1")
+    assert row.request_id == ended.headers["X-Request-ID"]
     late = secrets.token_urlsafe(32)
     code = confirmed(lea, late)
     past = api.parts.runtime.clock.now() - timedelta(seconds=1)
