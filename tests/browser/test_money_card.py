@@ -21,7 +21,9 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     # As in the list of jobs: a saving is a figure once the cost is final.
     so_far = look.page.locator(".figures div").filter(has_text="Saved, net")
     expect(so_far.locator(".number")).to_have_text("–")
-    expect(so_far).to_contain_text(re.compile(r"-\d+ % so far, against on-demand; final once the job has ended"))
+    expect(so_far).to_contain_text(
+        re.compile(r"-\d+ % so far, against on-demand; final once the job has ended")
+    )
     with site.api.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE jobs SET cost_final_at = now()")
     look.go("/jobs/digits")

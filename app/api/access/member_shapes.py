@@ -13,7 +13,7 @@ from app.storage.access.people_repository import MemberKind
 
 class ProjectMemberShape(Shape):
     """A person or a service key, with its role in the project. `since`: of the membership, or of
-    the key. `disabled_at`: since when nothing opens for the person, in any project.
+    the key. `disabled_at`: since when its keys and sessions do nothing, in any project.
     """
 
     kind: MemberKind
@@ -33,7 +33,7 @@ class MemberPage(Shape):
 
 
 class PersonShape(Shape):
-    """A person of the deployment. `disabled_at`: since when nothing opens for it."""
+    """A person of the deployment. `disabled_at`: since when its keys and sessions do nothing."""
 
     id: UUID
     name: str
@@ -50,7 +50,7 @@ class PersonPage(Shape):
 
 
 class InvitationShape(Shape):
-    """An invitation without its token. `person_id`: whom it lets in again; null where it makes a
+    """An invitation without its token. `person_id`: who gets another key by it; null if it makes a
     member. `created_by`: an actor, as in a job's events.
     """
 

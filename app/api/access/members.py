@@ -107,7 +107,7 @@ def people(
     "/people/{person}/disable", response_model=None, responses={200: {"model": PersonShape}}
 )
 def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
-    """Let nothing open for the person any more, in any project, within two seconds."""
+    """Disable a person: its keys and sessions do nothing within two seconds, in any project."""
     return _set_disabled(request, caller, person, disabled=True)
 
 
@@ -115,7 +115,7 @@ def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
     "/people/{person}/enable", response_model=None, responses={200: {"model": PersonShape}}
 )
 def enable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
-    """Let open again what did before. Keys that were revoked stay so."""
+    """Enable a person: its keys and sessions work again. Keys that were revoked stay so."""
     return _set_disabled(request, caller, person, disabled=False)
 
 

@@ -70,7 +70,7 @@ def invite(
     again: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Let this person in again, whose keys are lost (admins)."
+            metavar="NAME", help="Another key for this person, whose keys are lost (admins)."
         ),
     ] = None,
 ) -> None:
@@ -100,7 +100,7 @@ def list_invitations(invocation: Invocation) -> None:
     """List the invitations that nobody has accepted yet."""
     columns = (
         Column("INVITATION", lambda row: row["id"]),
-        Column("ROLE", lambda row: row["role"] if row["person_id"] is None else "lets in again"),
+        Column("ROLE", lambda row: row["role"] if row["person_id"] is None else "another key"),
         Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
         Column("BY", lambda row: row["created_by"].partition(":")[2]),
         Column("EXPIRES", lambda row: wording.clock_time(row["expires_at"])),
@@ -164,15 +164,17 @@ def list_people(invocation: Invocation) -> None:
 @person.command("disable")
 @api_command("lowtide person disable Lea")
 def disable(invocation: Invocation, name: _Person) -> None:
-    """Let nothing open for a person any more, in any project, within two seconds. Jobs go on."""
+    """Disable a person: its keys and sessions do nothing within two seconds, in any project. Its
+    jobs go on.
+    """
     path = f"/people/{path_part(name, 'person')}/disable"
-    _change(invocation, path, "Nothing opens for {name} any more.")
+    _change(invocation, path, "{name} is disabled.")
 
 
 @person.command("enable")
 @api_command("lowtide person enable Lea")
 def enable(invocation: Invocation, name: _Person) -> None:
-    """Let open again what did before the person was disabled."""
+    """Enable a person: its keys and sessions work again."""
     path = f"/people/{path_part(name, 'person')}/enable"
     _change(invocation, path, "{name} may sign in again.")
 

@@ -79,7 +79,9 @@ def jobs(
             columns.append(Column("WHY", job_view.listed_reason, prose=True))
         terminal.table(columns, found)
         if any(_saving_is_open(job) for job in found):
-            terminal.note("SAVED is - until a job has ended and its cost is final; so far: lowtide cost JOB")
+            terminal.note(
+                "SAVED is - until a job has ended and its cost is final; so far: lowtide cost JOB"
+            )
         if len(found) == limit:
             terminal.note(f"The newest {limit:,}; ask for more with --limit.")
 

@@ -224,7 +224,8 @@ def _judge(
 def _hazard_told(offer: Offer, need: Need, pace: _Pace, *, just_here: bool) -> str:
     """What the pool's own past makes of its price; empty where it is as any other.
 
-    The figure is that of the column Expected: where speeds count, for a V100's work. just_here: it has just interrupted the job, which its whole past outweighs.
+    The figure is that of the column Expected: where speeds count, for a V100's work. just_here: it
+    has just interrupted the job, which its whole past outweighs.
     """
     factor = offer.hazard_factor / USUAL_FACTOR
     if offer.pool.market is not Market.SPOT or abs(factor - 1) < _FACTOR_TOLD:

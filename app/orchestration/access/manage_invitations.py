@@ -196,7 +196,7 @@ def _issue(
 
 
 def _require_no_end(uow: UnitOfWork, principal: Principal) -> None:
-    """Raises Forbidden for a key with an end: who comes in gets a key without one."""
+    """Raises Forbidden for a key with an end: who joins gets a key without one."""
     end = end_before(uow, principal, None)
     if end is not None:
         raise Forbidden(

@@ -88,7 +88,8 @@ def remove_member(uow: UnitOfWork, entropy: Entropy, principal: Principal, named
 def set_disabled(
     uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str, *, disabled: bool
 ) -> PersonRow:
-    """Let nothing open for the person any more, or again what did; again changes nothing.
+    """Disable a person, whose keys and sessions then do nothing, or enable it; the same again
+    changes nothing.
 
     Raises NotFound, and CommandRefused for the last admin.
     """

@@ -41,8 +41,8 @@ _ADMINS_SHOWN: Final = 5
 
 @dataclass(frozen=True)
 class IdentitySignIn:
-    """Who has come in. principal: in one of its projects; None for who is in none, so that nothing
-    opens. keys_ended: because the account became that of a person who had them already.
+    """Who signed in. principal: in one of its projects; None for a member of none, who gets no
+    session. keys_ended: because the account became that of a person who had them already.
     admins: of the deployment, by name, whom to ask.
     """
 

@@ -1,6 +1,6 @@
 """Invitations and confirmed logins in PostgreSQL: what people sign in with, each once.
 
-Who takes one locks its row: of two that come together, the second sees that it is used. Not here:
+Who takes one locks its row: of two at once, the second sees that it is used. Not here:
 who may invite, or what an invitation gives (`app.orchestration.access`).
 """
 
@@ -38,8 +38,8 @@ _REMOVED_MAX: Final = 100
 class InvitationRow:
     """An invitation without its token.
 
-    person_id: the person whom it lets in again; None where it makes a member. invited_by_key_id,
-    invited_by_person_id: both None for the first admin's.
+    person_id: the person who gets another key by it; None where it makes a member.
+    invited_by_key_id, invited_by_person_id: both None for the first admin's.
     """
 
     id: UUID
@@ -61,7 +61,7 @@ class LoginRow:
     """What a person has confirmed for a command that waits.
 
     session_id_hash: of the browser that confirmed it. limit_role: the most that the key will let
-    it do. tries: how often a wrong code has come.
+    it do. tries: how many wrong codes were sent.
     """
 
     challenge: str
@@ -147,7 +147,7 @@ class InvitationRepository:
         return next((LoginRow(**row) for row in found.mappings()), None)
 
     def change_login(self, challenge: str, **values: object) -> None:
-        """Write down that it was used, or that a wrong code has come."""
+        """Write down that it was used, or that a wrong code was sent."""
         self._session.execute(
             update(_LOGINS).where(_LOGINS.c.challenge == challenge).values(values)
         )

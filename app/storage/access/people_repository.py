@@ -54,7 +54,7 @@ class MemberKind(StrEnum):
 
 @dataclass(frozen=True)
 class PersonRow:
-    """A person. disabled_at: since when nothing opens for it any more."""
+    """A person. disabled_at: since when its keys and sessions do nothing."""
 
     id: UUID
     name: str
@@ -121,7 +121,7 @@ class PeopleRepository:
         return [PersonRow(**row) for row in self._session.execute(statement).mappings()]
 
     def set_disabled(self, person_id: UUID, at: datetime | None) -> None:
-        """Let nothing open for a person from now on; None: what did before opens again."""
+        """Disable a person from now on; None: its keys and sessions work again."""
         self._session.execute(
             update(_PEOPLE).where(_PEOPLE.c.id == person_id).values(disabled_at=at)
         )
@@ -136,7 +136,7 @@ class PeopleRepository:
         return {row.project_id: row.role for row in self._session.execute(statement)}
 
     def role_of_inviter(self, row: InvitationRow, now: datetime) -> Role | None:
-        """What who has made an invitation is in its project now; None where nothing opens it."""
+        """The role of whoever made an invitation, in its project now; None for no member."""
         if row.invited_by_person_id is not None:
             roles = self.roles_of(row.invited_by_person_id)
             elsewhere = Role.ADMIN if Role.ADMIN in roles.values() else None

@@ -18,7 +18,7 @@ invitations = Table(
     Column("id", Uuid, primary_key=True),
     Column("token_hash", Text, nullable=False, unique=True),
     Column("project_id", Uuid, ForeignKey("projects.id"), nullable=False),
-    # Whom it lets in again, who is a member already.
+    # The person who gets another key by it, whose keys are lost.
     Column("person_id", Uuid, ForeignKey("people.id")),
     Column("role", Word(Role), nullable=False),
     Column("email", Text),

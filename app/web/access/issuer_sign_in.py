@@ -109,7 +109,7 @@ def _identity(
     error: str,
     iss: str,
 ) -> VerifiedIdentity:
-    """Who has come back. Raises IdentityRefused and IdentityProviderAway."""
+    """Who signed in there. Raises IdentityRefused and IdentityProviderAway."""
     if iss and iss != provider.rules.issuer:
         raise IdentityRefused(
             "The answer names another issuer than the one that was asked. Start again from the "

@@ -371,20 +371,17 @@ def test_an_answer_is_good_once_and_in_its_own_browser(
     assert_out(come_back(browser, query), "an answer is good once")
 
 
-def test_a_waiting_sign_in_cannot_be_made_up_or_changed(server: IssuerServer, browser: Browser):
-    query = server.answer_to(begin_at(browser), account("ml"))
-    waiting = browser.cookies.get(COOKIE)
-    assert waiting is not None
-    browser.cookies.set(COOKIE, f"x{waiting[1:]}", domain="127.0.0.1", path="/sign-in/oidc")
-    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
-
-
-def test_a_sign_in_waits_for_ten_minutes(
+def test_a_waiting_sign_in_cannot_be_made_up_or_changed_and_waits_for_ten_minutes(
     server: IssuerServer, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ):
     query = server.answer_to(begin_at(browser), account("ml"))
+    waiting = browser.cookies.get(COOKIE)
+    assert waiting is not None
     assert waiting_sign_in._SECONDS == 600
     monkeypatch.setattr(waiting_sign_in, "_SECONDS", -1)
+    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+    monkeypatch.undo()
+    browser.cookies.set(COOKIE, f"x{waiting[1:]}", domain="127.0.0.1", path="/sign-in/oidc")
     assert_out(come_back(browser, query), "This browser waits for no such sign-in")
 
 

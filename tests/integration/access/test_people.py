@@ -173,7 +173,7 @@ def test_only_a_form_that_this_browser_was_shown_accepts(api: PeopleApi):
     )
 
 
-def test_the_audit_has_who_came_in_and_who_let_them(api: PeopleApi):
+def test_the_audit_has_who_joined_and_who_invited(api: PeopleApi):
     root = admin_headers(api, "audited-root")
     una = invited(api, "Una")
     rows = api.client.get("/api/v1/audit?limit=4", headers=root).json()["items"]
@@ -390,7 +390,7 @@ def test_the_last_admin_is_neither_lowered_nor_removed_nor_disabled(api: PeopleA
     wait_until(lambda: jobs(api, last.key) == 401, 2)
 
 
-def test_an_admin_disables_a_person_and_lets_another_in_again(api: PeopleApi):
+def test_an_admin_disables_a_person_and_invites_another_again(api: PeopleApi):
     root = admin_headers(api, "disabling-root")
     zoe = invited(api, "Zoe")
     assert post(api, "/people/Zoe/disable", **root).json()["disabled_at"] is not None

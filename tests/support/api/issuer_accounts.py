@@ -28,7 +28,7 @@ def account(*groups: str, **claims: Any) -> Account:
 
 
 def invited_with_address(api: PeopleApi, domain: str = "example.com") -> Invited:
-    """Somebody who came in by an invitation, with an address of the domain."""
+    """Somebody who joined by an invitation, with an address of the domain."""
     name = f"known {uuid4().hex[:6]}"
     person = invited(api, name)
     change_rows(api.engine, PEOPLE, PEOPLE.c.name == name, email=f"{name[6:]}@{domain}")
