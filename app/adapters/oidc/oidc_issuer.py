@@ -73,21 +73,28 @@ class OidcIssuer:
         """Who has come back with this code. Raises IdentityRefused and IdentityProviderAway."""
         with self._turn():
             answer = self._token_for(secrets, code)
-            access_token = answer.get("access_token")
-            claims = verified_claims(
-                token_in(answer),
-                self._published.keys,
-                issuer=self._entry.issuer,
-                client_id=self._entry.client_id,
-                nonce=secrets.nonce,
-                access_token=access_token if isinstance(access_token, str) else None,
-                now=self._clock.now(),
-            )
-        return identity_of(claims, self._entry.groups_claim)
+            try:
+                return self._identity_in(answer, secrets)
+            except IdentityRefused as refused:
+                log.warning("issuer %s: a sign-in is refused: %s", self._entry.issuer, refused)
+                raise
 
     def close(self) -> None:
         """Close its connections."""
         self._client.close()
+
+    def _identity_in(self, answer: Mapping[str, Any], secrets: SignInSecrets) -> VerifiedIdentity:
+        access_token = answer.get("access_token")
+        claims = verified_claims(
+            token_in(answer),
+            self._published.keys,
+            issuer=self._entry.issuer,
+            client_id=self._entry.client_id,
+            nonce=secrets.nonce,
+            access_token=access_token if isinstance(access_token, str) else None,
+            now=self._clock.now(),
+        )
+        return identity_of(claims, self._entry.groups_claim)
 
     def _token_for(self, secrets: SignInSecrets, code: str) -> Mapping[str, Any]:
         """What the token endpoint gives for a code, which it takes once."""

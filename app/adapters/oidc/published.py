@@ -71,7 +71,8 @@ class Published:
             now = self._clock.now()
             if self._keys is not None:
                 read_at, keys = self._keys
-                known = key_id is None or any(one.get("kid") == key_id for one in keys)
+                # A token that names no key may be signed by one that is not read yet.
+                known = key_id is not None and any(one.get("kid") == key_id for one in keys)
                 if not _is_over(read_at, KEPT_FOR if known else KEYS_READ_EVERY, now):
                     return keys
             found = self._read(address).get("keys")

@@ -141,9 +141,12 @@ def test_keys_are_kept_and_read_again_for_an_unknown_one_once_a_minute(
     assert [key["kid"] for key in published.keys("second")] == ["first", "second"]
     published.keys("third")
     assert server.reads.count("/keys") == 2
+    clock.sleep(61)
+    published.keys(None)
+    assert server.reads.count("/keys") == 3, "a token that names no key may have a new one"
     clock.sleep(3_601)
     published.keys("first")
-    assert server.reads.count("/keys") == 3, "a key that was taken back is good for an hour"
+    assert server.reads.count("/keys") == 4, "a key that was taken back is good for an hour"
 
 
 def test_an_issuer_is_what_it_calls_itself(server: IssuerServer, client: httpx.Client):

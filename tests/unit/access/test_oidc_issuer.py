@@ -115,6 +115,16 @@ def test_an_issuer_that_refuses_lowtide_is_no_failure_of_the_person(
         opens(**wrong).identity(SECRETS, code)
 
 
+def test_the_log_says_why_an_answer_was_refused(
+    server: IssuerServer, opens: Opens, caplog: pytest.LogCaptureFixture
+):
+    server.forge = lambda claims: {**claims, "aud": "another"}
+    with pytest.raises(IdentityRefused):
+        sign_in(server, opens())
+    assert f"issuer {server.url}: a sign-in is refused" in caplog.text
+    assert "it is for another program" in caplog.text
+
+
 def test_a_redirect_of_the_token_endpoint_gets_no_secret(server: IssuerServer, opens: Opens):
     opened = opens()
     code = code_of(server, opened)
