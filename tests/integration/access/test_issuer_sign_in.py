@@ -278,9 +278,7 @@ def test_keys_stay_where_the_same_browser_shows_both(
 
 
 def test_accounts_sign_in_one_after_the_other(api: PeopleApi, server: IssuerServer, known: Invited):
-    """Of two browsers that show one new account, one makes its person; of two accounts with one
-    person's address, one becomes the person's.
-    """
+    """One new account makes one person; of two with one address, one becomes the person's."""
     twice = account("ml")
     accounts = (twice, twice, of_known(known), of_known(known))
     with ThreadPoolExecutor(len(accounts)) as pool:
@@ -352,8 +350,7 @@ def test_an_answer_is_good_once_and_in_its_own_browser(
 ):
     one = account("ml")
     query = server.answer_to(begin_at(browser), one)
-    waiting = browser.cookies.get(COOKIE)
-    assert waiting is not None
+    waiting = browser.cookies[COOKIE]
     assert_out(come_back(Browser(api.url), query), "This browser waits for no such sign-in")
     other = Browser(api.url)
     begin_at(other)
@@ -375,8 +372,7 @@ def test_a_waiting_sign_in_cannot_be_made_up_or_changed_and_waits_for_ten_minute
     server: IssuerServer, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ):
     query = server.answer_to(begin_at(browser), account("ml"))
-    waiting = browser.cookies.get(COOKIE)
-    assert waiting is not None
+    waiting = browser.cookies[COOKIE]
     assert waiting_sign_in._SECONDS == 600
     monkeypatch.setattr(waiting_sign_in, "_SECONDS", -1)
     assert_out(come_back(browser, query), "This browser waits for no such sign-in")

@@ -135,7 +135,7 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     assert "AT MOST" in world.cli.ok("key", "list", "--person", "Lea Müller").out
     ended = world.cli.ok("key", "revoke", listed[0], "--person", "Lea Müller").out
     assert ended == f"Key {listed[0]} is revoked.\n"
-    assert "Nothing opens" in world.cli.ok("person", "disable", "Lea Müller").out
+    assert "Lea Müller is disabled." in world.cli.ok("person", "disable", "Lea Müller").out
     assert "disabled" in world.cli.ok("person", "list").row("Lea Müller")
     world.cli.ok("person", "enable", "Lea Müller")
     assert "is no member any more" in world.cli.ok("member", "remove", "Lea Müller").out
