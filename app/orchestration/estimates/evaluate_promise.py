@@ -29,8 +29,8 @@ _PATHS: Final = 200
 
 _SEED: Final = 0
 
-_ACCEPTED_SECONDS: Final = 2.0
-"""As long as a controller may work with offers that it has read."""
+_ACCEPTED_SECONDS: Final = 10.0
+"""Less than between two readings of prices: the next answer would rest on the same ones."""
 
 _ACCEPTED_MAX: Final = 1_000
 
@@ -45,7 +45,7 @@ def promise_key(project_id: UUID, spec: JobSpec, accept_risk: bool) -> PromiseKe
 
 
 class AcceptedPromises:
-    """Promises that were accepted in the last two seconds. Not for several threads at once.
+    """Promises that were accepted in the last ten seconds. Not for several threads at once.
 
     A sweep or a script that submits the same work many times has it simulated once in that time. A
     refused one is simulated again.
@@ -61,7 +61,7 @@ class AcceptedPromises:
         return until is not None and self._clock.now() < until
 
     def add(self, key: PromiseKey) -> None:
-        """It was accepted: for two seconds it need not be simulated."""
+        """It was accepted: for ten seconds it need not be simulated."""
         if len(self._until) >= _ACCEPTED_MAX:
             self._until.clear()
         self._until[key] = self._clock.now() + timedelta(seconds=_ACCEPTED_SECONDS)
