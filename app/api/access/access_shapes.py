@@ -30,8 +30,8 @@ class KeyShape(Shape):
     these; those that you do not open are left out. `name`: of a service key of another project,
     `home/name`.
 
-    `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within a
-    minute. `former_until_at`: until when the secret of before the last rotation is good, too.
+    `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within two
+    minutes. `former_until_at`: until when the secret of before the last rotation is good, too.
     `revoked_by`, `created_by`: an actor, as in a job's events.
     """
 

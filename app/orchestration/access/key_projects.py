@@ -74,8 +74,8 @@ def require_everywhere(uow: UnitOfWork, principal: Principal, row: KeyRow, role:
         projects_of_service_key(uow, principal, names, role)
     except (NotFound, Forbidden) as error:
         raise Forbidden(
-            f"The key {row.name!r} works in several projects, and only who may make a key with the "
-            f"role {role} in each of them rotates it or changes its role."
+            f"The key {row.name!r} works in several projects. To rotate it or change its role, you "
+            f"must be able to make a key with the role {role} in each of them."
         ) from error
 
 

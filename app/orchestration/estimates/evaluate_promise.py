@@ -30,7 +30,7 @@ _PATHS: Final = 200
 _SEED: Final = 0
 
 _ACCEPTED_SECONDS: Final = 10.0
-"""Less than between two readings of prices: the next answer would rest on the same ones."""
+"""Prices are read every 15 or 60 seconds by default: the answer would mostly be the same."""
 
 _ACCEPTED_MAX: Final = 1_000
 
