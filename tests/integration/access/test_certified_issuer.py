@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from app.adapters.oidc.oidc_issuer import OidcIssuer
 from app.adapters.system_clock import SystemClock
@@ -21,6 +20,7 @@ from app.web.access.waiting_sign_in import COOKIE
 from tests.support.api.invited_people import Browser
 from tests.support.api.issuer_accounts import (
     account,
+    api_with_issuer,
     assert_in,
     assert_out,
     invited_with_address,
@@ -28,20 +28,14 @@ from tests.support.api.issuer_accounts import (
     person_of,
     roles_of,
 )
-from tests.support.api.oidc_issuer_server import Account, begin_at, come_back
+from tests.support.api.oidc_issuer_server import CLIENT, SECRET, Account, begin_at, come_back
 from tests.support.api.oidc_provider_process import ProviderProcess, pass_forms, provider_process
-from tests.support.api.people_api import (
-    PeopleApi,
-    make_project,
-    people_api_with_sessions,
-    settings_for,
-)
+from tests.support.api.people_api import PeopleApi
 from tests.support.servers.free_port import free_port
 from tests.support.servers.postgres import PostgresForTests
 
 pytestmark = pytest.mark.full
 
-CLIENT, SECRET = "lowtide", "client secret of the tests"
 FILE = """
 issuers:
   - name: corp
@@ -78,16 +72,9 @@ def api(
     running: ProviderProcess,
     port: int,
 ) -> Iterator[PeopleApi]:
-    """The whole api with two projects, `admin` and `vision`."""
     folder: Path = tmp_path_factory.mktemp("served")
-    file = folder / "oidc.yaml"
-    file.write_text(FILE.format(url=running.url, client=CLIENT), encoding="utf-8")
-    settings = settings_for(
-        postgres.clone(), valkey_url, folder, port=port, oidc_file=file,
-        oidc_client_secrets={"corp": SecretStr(SECRET)},
-    )  # fmt: skip
-    with people_api_with_sessions(settings) as served:
-        make_project(served.engine, "vision")
+    issuers = FILE.format(url=running.url, client=CLIENT)
+    with api_with_issuer(postgres.clone(), valkey_url, folder, issuers, port=port) as served:
         yield served
 
 

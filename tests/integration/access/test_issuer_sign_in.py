@@ -11,7 +11,6 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 import pytest
-from pydantic import SecretStr
 from sqlalchemy import or_
 
 from app.domain.access.login_challenge import challenge_of
@@ -27,6 +26,7 @@ from tests.support.api.issuer_accounts import (
     MEMBERS,
     PEOPLE,
     account,
+    api_with_issuer,
     assert_in,
     assert_out,
     invited_with_address,
@@ -53,8 +53,6 @@ from tests.support.api.people_api import (
     key_of_person,
     make_key,
     make_project,
-    people_api_with_sessions,
-    settings_for,
 )
 from tests.support.servers.postgres import PostgresForTests
 from tests.support.servers.table_rows import add_row, change_rows, fetch, rows_of
@@ -88,16 +86,9 @@ def api(
     tmp_path_factory: pytest.TempPathFactory,
     server: IssuerServer,
 ) -> Iterator[PeopleApi]:
-    """The whole api with an issuer and two projects, `admin` and `vision`."""
     folder: Path = tmp_path_factory.mktemp("served")
-    file = folder / "oidc.yaml"
-    file.write_text(FILE.format(url=server.url, client=CLIENT), encoding="utf-8")
-    settings = settings_for(
-        postgres.clone(), valkey_url, folder, oidc_file=file, public_url=PUBLIC_URL,
-        oidc_client_secrets={"corp": SecretStr(SECRET)},
-    )  # fmt: skip
-    with people_api_with_sessions(settings) as served:
-        make_project(served.engine, "vision")
+    database, issuers = postgres.clone(), FILE.format(url=server.url, client=CLIENT)
+    with api_with_issuer(database, valkey_url, folder, issuers, public_url=PUBLIC_URL) as served:
         yield served
 
 

@@ -1,23 +1,50 @@
-"""What came of a sign-in at an issuer: the person of an account, its roles, and the page shown.
+"""An api with an issuer, and what came of a sign-in there: the account's person, roles and page.
 
 Not here: the issuers (`oidc_issuer_server`, `oidc_provider_process`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import httpx
+from pydantic import SecretStr
 from sqlalchemy import select
 
 from app.storage.schema import tables
 from tests.support.api.invited_people import Invited, invited
-from tests.support.api.oidc_issuer_server import Account
-from tests.support.api.people_api import PeopleApi
+from tests.support.api.oidc_issuer_server import SECRET, Account
+from tests.support.api.people_api import (
+    PeopleApi,
+    make_project,
+    people_api_with_sessions,
+    settings_for,
+)
 from tests.support.servers.table_rows import change_rows, fetch, rows_of
 
 PEOPLE, MEMBERS = tables.people, tables.memberships
+
+
+@contextmanager
+def api_with_issuer(
+    database_url: str, valkey_url: str, folder: Path, issuers: str, **settings: Any
+) -> Iterator[PeopleApi]:
+    """The whole api with two projects, `admin` and `vision`. issuers: the file with `corp`, which
+    knows the client by SECRET.
+    """
+    file = folder / "oidc.yaml"
+    file.write_text(issuers, encoding="utf-8")
+    secrets = {"corp": SecretStr(SECRET)}
+    made = settings_for(
+        database_url, valkey_url, folder, oidc_file=file, oidc_client_secrets=secrets, **settings
+    )
+    with people_api_with_sessions(made) as served:
+        make_project(served.engine, "vision")
+        yield served
 
 
 def account(*groups: str, **claims: Any) -> Account:
