@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
@@ -23,6 +24,8 @@ DECISIONS_MIN = 5_000
 BYTES_MAX = 1_500_000
 SAMPLED = 40
 COURSES_SAMPLED = 2
+PARTS = range(6)
+"""All of them takes minutes: each part has a time limit of its own."""
 
 
 @pytest.fixture
@@ -46,15 +49,19 @@ def test_some_courses_of_the_back_test_are_taken_again():
 
 
 @pytest.mark.full
-def test_all_recorded_decisions_are_made_again(again: Replays):
-    differing = list(differing_triples(read_triples(), again))
+@pytest.mark.parametrize("part", PARTS)
+def test_all_recorded_decisions_are_made_again(again: Replays, part: int):
+    triples = read_triples(wanted=lambda place: place % len(PARTS) == part)
+    differing = list(differing_triples(triples, again))
     kinds = Counter(one.triple.outcome.kind for one in differing)
     assert kinds == Counter(), str(differing[0])
 
 
 @pytest.mark.full
-def test_all_courses_of_the_back_test_are_taken_again():
-    assert list(differing_courses(read_courses())) == []
+@pytest.mark.parametrize("part", PARTS)
+def test_all_courses_of_the_back_test_are_taken_again(part: int):
+    courses = islice(read_courses(), part, None, len(PARTS))
+    assert list(differing_courses(courses)) == []
 
 
 def test_the_recording_has_every_trigger_and_is_small():
