@@ -226,16 +226,18 @@ class AwsWorld:
             return 0
         if one.reason == "Server.SpotInstanceTermination" and seconds < FREE_SPOT_SECONDS:
             return 0
-        end = max(end, one.launched_at + timedelta(seconds=LEAST_SECONDS))
         if not one.spot:
             steps = [(one.launched_at, TYPES[one.instance_type][0])]
         else:
+            # The price in effect while the machine runs (aws.amazon.com/ec2/spot/pricing): one that
+            # changes after its end does not touch what its minimum adds.
             steps = [(one.launched_at, self.price_at(one.instance_type, one.zone, one.launched_at))]
             steps += [
                 (at, price)
                 for at, price in self.prices[one.instance_type, one.zone]
                 if one.launched_at < at < end
             ]
+        end = max(end, one.launched_at + timedelta(seconds=LEAST_SECONDS))
         total = Fraction(0)
         for index, (at, price) in enumerate(steps):
             stop = steps[index + 1][0] if index + 1 < len(steps) else end

@@ -134,6 +134,12 @@ def test_the_minimum_is_charged_once_the_machine_has_ended() -> None:
     assert minimum_added(machine(1, EndedBy.US), hurried, after(5)) == timedelta(seconds=1)
 
 
+def test_a_price_that_changes_after_the_end_is_no_part_of_the_minimum() -> None:
+    book = PriceBook.of([*BOOK.points, PricePoint(after(20), 2 * PRICE, "trace", START)])
+    found = bill(machine(10, EndedBy.US), book.segments(START, NOON), EC2_RULES, NOON)
+    assert total(found) == 60_000
+
+
 def test_the_shortfall_goes_to_the_last_cell() -> None:
     facts = replace(
         machine(20, EndedBy.US),

@@ -17,7 +17,7 @@ from app.ports.cloud_provider import ProviderError, RefusalKind
 from tests.support.aws.aws_fake import AwsFake
 from tests.support.aws.aws_fake_json import PRICED_AT
 from tests.support.aws.aws_parts import aws_pool, provider_for, settings_for
-from tests.support.aws.aws_world import TYPES, now
+from tests.support.aws.aws_world import TYPES, AwsWorld, Rented, now
 
 
 @pytest.fixture
@@ -168,6 +168,18 @@ def test_placement_scores_are_shown(fake: AwsFake) -> None:
     types = ("g5.xlarge", "g6.xlarge", "g6e.xlarge")
     regions = ("us-east-1", "us-west-2")
     assert placement_scores(clients, regions, types, 8) == {"us-east-1": 7, "us-west-2": 6}
+
+
+def test_the_fake_charges_the_minimum_at_the_price_of_the_end() -> None:
+    world, begin = AwsWorld(), now()
+    world.set_price("g5.xlarge", "us-east-1b", 3_600_000, begin - timedelta(hours=1))
+    world.set_price("g5.xlarge", "us-east-1b", 7_200_000, begin + timedelta(seconds=10))
+    world.set_price("g5.xlarge", "us-east-1b", 36_000_000, begin + timedelta(seconds=30))
+    world.machines["i-1"] = Rented(
+        "i-1", "us-east-1", "us-east-1b", "g5.xlarge", True, begin,
+        ended_at=begin + timedelta(seconds=25),
+    )  # fmt: skip
+    assert world.compute_bill() == {"i-1": 10 * 1_000 + 50 * 2_000}
 
 
 def test_products_that_cannot_be_read_are_left_out(
