@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from app.domain.billing.headroom import Headroom
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision
 from app.domain.placement.decision import (
     Abandon,
@@ -20,6 +21,7 @@ from app.domain.placement.decision import (
     Complete,
     CutOver,
     Decision,
+    MachineRequest,
     Resize,
     Transition,
 )
@@ -36,7 +38,14 @@ from app.domain.placement.methods.fill_places import FormingState, fill_places
 from app.domain.placement.methods.place_claimed import ClaimState, place_claimed
 from app.domain.placement.methods.replace_lost import LackingState, replace_lost
 from app.domain.placement.methods.supply import Supply
-from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, decide_move
+from app.domain.placement.migration import (
+    Candidate,
+    CurrentPlacement,
+    MoveTerms,
+    decide_move,
+    pool_name,
+)
+from app.domain.placement.placement import RankedOffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +122,16 @@ class SizeState:
 
 @dataclass(frozen=True, slots=True)
 class MoveState:
-    """A gang that trains and may move, with the gangs that it could be instead."""
+    """A gang that trains and may move, with the gangs that it could be instead.
+
+    considered: the offers that those were made of. headroom: what the budgets cover beside it.
+    """
 
     here: CurrentPlacement
     candidates: Sequence[Candidate]
     terms: MoveTerms
+    considered: tuple[RankedOffer, ...]
+    headroom: Headroom
 
 
 @dataclass(frozen=True)
@@ -204,8 +218,19 @@ def _size(state: GangState) -> Decision | None:
 
 
 def _move(state: GangState) -> Decision | None:
+    """While new machines start both gangs cost money: the budgets must cover both for a while."""
     move = state.move
-    return None if move is None else decide_move(move.here, move.candidates, move.terms)
+    found = None if move is None else decide_move(move.here, move.candidates, move.terms)
+    if move is None or found is None or found.to is None:
+        return found
+    fitting = (one.offer for one in move.considered if one.fits)
+    offer = next(one for one in fitting if pool_name(one.pool) == found.to)
+    count = len(move.here.machines)
+    covered = move.headroom.bids_covered([offer], count)
+    if not covered.bids or not move.headroom.covers_both([offer] * count):
+        return None
+    held = covered.reserved_microusd
+    return replace(found, request=MachineRequest(count, count, (offer,), move.considered, held))
 
 
 def _acquire(promise: PromiseState) -> Decision | None:

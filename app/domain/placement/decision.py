@@ -14,7 +14,6 @@ from app.domain.deadline.live_choice import LiveChoice
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.gang_size import SizeChoice
-from app.domain.placement.migration import MoveDecision
 from app.domain.placement.placement import RankedOffer
 
 
@@ -161,6 +160,18 @@ class Resize:
     """Another size for a gang that trains. request: the machines that it grows by."""
 
     to: SizeChoice
+    request: MachineRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveDecision:
+    """to: the name of the pool to move to, or None. The sentence is for people.
+
+    request: a gang there, beside the one that trains.
+    """
+
+    to: str | None
+    sentence: str
     request: MachineRequest | None = None
 
 

@@ -24,6 +24,7 @@ from app.domain.availability.gang_hazard import (
 )
 from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, LONGEST_SECONDS
 from app.domain.market.offer import Pool
+from app.domain.placement.decision import MoveDecision
 from app.domain.placement.expected_cost import useful_hour_microusd
 from app.domain.units.durations import format_duration
 from app.domain.units.money import format_usd
@@ -90,14 +91,6 @@ class Candidate:
     def billed_microusd_per_hour(self) -> float:
         """What an hour by the clock costs."""
         return self.microusd_per_hour * self.billing_speed
-
-
-@dataclass(frozen=True)
-class MoveDecision:
-    """to: the name of the pool to move to, or None. The sentence is for people."""
-
-    to: str | None
-    sentence: str
 
 
 def decide_move(

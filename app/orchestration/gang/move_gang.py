@@ -12,41 +12,31 @@ from datetime import timedelta
 
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import JobEventKind
-from app.domain.market.offer import Market, Offer
+from app.domain.market.offer import Market
+from app.domain.placement.decision import MachineRequest
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.gang.reserve_budget import headroom_of, reserve_in_passing
 
 
 def begin_move(
-    aggregate: JobAggregate, offer: Offer, count: int, sentence: str, limits: Limits
-) -> bool:
-    """Ask for a gang of `count` in one pool, if the budgets bear both gangs for a while."""
-    job, now, headroom = aggregate.job, aggregate.now, headroom_of(aggregate, limits)
-    covered = headroom.bids_covered([offer], count)
-    if not headroom.covers_both([offer] * count) or not covered.bids:
-        return False
-    reserve_in_passing(aggregate, covered.reserved_microusd)
+    aggregate: JobAggregate, request: MachineRequest, sentence: str, limits: Limits
+) -> None:
+    """Request a gang in one pool, beside the one that trains."""
+    job, pool = aggregate.job, request.bids[0].pool
     launch, _ = order_instances(
-        aggregate,
-        [offer],
-        count=count,
-        market=Market.SPOT,
-        purpose=LaunchPurpose.MIGRATION,
-        limits=limits,
+        aggregate, request, market=Market.SPOT, purpose=LaunchPurpose.MIGRATION, limits=limits
     )
     job.moving_launch_id = launch.id
-    job.moving_until_at = now + timedelta(seconds=limits.provisioning_seconds)
+    job.moving_until_at = aggregate.now + timedelta(seconds=limits.provisioning_seconds)
     aggregate.record(
         JobEventKind.MIGRATION_BEGUN,
-        f"Requesting machines in {offer.pool.zone} to move there; training continues. {sentence}",
+        f"Requesting machines in {pool.zone} to move there; training continues. {sentence}",
         noun="launch",
         noun_id=launch.id,
-        pool=offer.pool.key,
+        pool=pool.key,
     )
-    return True
 
 
 def machines_of_move(aggregate: JobAggregate) -> list[Instance]:

@@ -1,14 +1,14 @@
 """Write the intent to rent: one launch with its instances, before any cloud is called.
 
-Lives here: the rows of an order. Not here: the choice of pools (`placement.placement`), when to
-order (`claim_jobs`, `lose_instances`, `watch_deadlines`), or the call (`launch_instances`).
+Lives here: the rows of an order, and the money held for it. Not here: the choice of pools
+(`placement.placement`), when to order (`claim_jobs`, `lose_instances`, `watch_deadlines`), or the
+call (`launch_instances`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 
@@ -18,8 +18,10 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.lifecycle.stored_documents import BidDocument
 from app.domain.market.offer import Market, Offer
+from app.domain.placement.decision import MachineRequest
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
+from app.orchestration.gang.reserve_budget import reserve_in_passing
 
 LAUNCH_CONTROLLER = "launch_instances"
 
@@ -35,27 +37,24 @@ class LaunchPurpose(StrEnum):
 
 def order_instances(
     aggregate: JobAggregate,
-    offers: Sequence[Offer],
+    request: MachineRequest,
     *,
-    count: int,
     market: Market,
     purpose: LaunchPurpose,
     limits: Limits,
-    min_count: int | None = None,
 ) -> tuple[Launch, list[Instance]]:
-    """Add a launch for `count` machines on any of `offers` (not empty, one provider and region).
+    """Reserve the money and add a launch on any of the bids (not empty, one provider and region).
 
-    min_count: with fewer than these nothing can be begun; all of them without it.
-    The launch and its instances commit with the caller's transaction; the controller that calls
-    the cloud is rung after it.
+    Reservation, launch and instances commit with the caller's transaction; the controller that
+    calls the cloud is rung after it.
     """
+    reserve_in_passing(aggregate, request.reserved_microusd)
     uow, entropy, job, now = aggregate.uow, aggregate.entropy, aggregate.job, aggregate.now
-    bids = [_bid(offer, market, aggregate.spec.max_price_ratio) for offer in offers]
-    provider = offers[0].pool.provider
+    bids = [_bid(offer, market, aggregate.spec.max_price_ratio) for offer in request.bids]
+    provider, count, at_least = request.bids[0].pool.provider, request.count, request.least
     launch_id = entropy.new_id()
     token = launch_token(uow.operations.deployment_secret(), str(launch_id))
     disk_gb = aggregate.spec.resources.disk_gb
-    at_least = count if min_count is None else min_count
     parameters = json.dumps([provider, count, at_least, market, bids, disk_gb], sort_keys=True)
     launch = Launch(
         id=launch_id,

@@ -20,7 +20,6 @@ from app.domain.billing.budget import (
     left_microusd,
     reserve_microusd,
 )
-from app.domain.billing.egress import Restore
 from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.lifecycle.entities import Budget, Instance
 from app.domain.market.offer import Pool
@@ -63,40 +62,31 @@ def reserve_window(limits: Limits, billing_speed: Fraction) -> ReserveWindow:
 
 
 def read_headroom(
-    uow: UnitOfWork,
-    budgets: Sequence[Budget],
-    job_id: UUID,
-    live: Iterable[Instance],
-    limits: Limits,
-    now: datetime,
-    restore: Restore | None = None,
+    aggregate: JobAggregate, limits: Limits, budgets: Sequence[Budget] | None = None
 ) -> Headroom:
-    """What these budgets cover beside the job's live machines. restore: as of `Headroom`."""
+    """What the job's budgets cover beside its live machines.
+
+    budgets: their rows, where these are locked already. Else they are read here, for who holds the
+    job's lock: budgets come before jobs in the order of locking, so one that somebody else holds is
+    not waited for. Other jobs see what is reserved here on the job's own row meanwhile.
+    """
+    job, uow = aggregate.job, aggregate.uow
+    if budgets is None:
+        budgets = uow.money.budgets(job.project_id, job.budget_id)
+        # The same rows, as they are then.
+        uow.money.lock_free_budgets(job.project_id, job.budget_id)
     lines = (
         BudgetLine(
             budget.job_id is None,
             budget.cap_microusd,
             budget.spent_microusd,
-            _reserved_by_others(uow, budget, job_id),
+            _reserved_by_others(uow, budget, job.id),
         )
         for budget in budgets
     )
-    held = live_reserve(uow, live, limits, now)
-    return Headroom(tuple(lines), held, reserve_window(limits, Fraction(1)), restore)
-
-
-def headroom_of(aggregate: JobAggregate, limits: Limits) -> Headroom:
-    """What the job's budgets cover as their rows stand, for who holds the job's lock already.
-
-    Budgets come before jobs in the order of locking: one that somebody else holds is not waited
-    for. Other jobs see what is reserved here on the job's own row meanwhile.
-    """
-    job, uow = aggregate.job, aggregate.uow
-    budgets = uow.money.budgets(job.project_id, job.budget_id)
-    uow.money.lock_free_budgets(job.project_id, job.budget_id)  # the same rows, as they are then
-    return read_headroom(
-        uow, budgets, job.id, aggregate.living(), limits, aggregate.now, restore_of(aggregate)
-    )
+    held = live_reserve(uow, aggregate.living(), limits, aggregate.now)
+    window = reserve_window(limits, Fraction(1))
+    return Headroom(tuple(lines), held, window, restore_of(aggregate))
 
 
 def reserve_in_passing(aggregate: JobAggregate, reserved_microusd: int) -> None:

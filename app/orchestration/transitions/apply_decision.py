@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent
-from app.domain.market.offer import Market, Offer
+from app.domain.market.offer import Market
 from app.domain.placement.decision import (
     Abandon,
     AbandonReason,
@@ -23,11 +23,11 @@ from app.domain.placement.decision import (
     Decision,
     Fill,
     MarketDecision,
+    MoveDecision,
     Replace,
     Resize,
     Transition,
 )
-from app.domain.placement.migration import MoveDecision, pool_name
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.wording.market_words import abandon_words, market_sentence
 from app.orchestration.frame.aggregate import JobAggregate
@@ -222,17 +222,15 @@ def _resize(aggregate: JobAggregate, decision: Resize, limits: Limits) -> None:
 def _move(
     aggregate: JobAggregate, decision: MoveDecision, limits: Limits, reasons: Reasons
 ) -> None:
-    verdict, rule = DecisionVerdict.STAY, "no_move_repays"
-    chosen: list[Offer] = []
-    if decision.to is not None:
-        verdict, rule = DecisionVerdict.MOVE, "move_repays"
-        fitting = [one.offer for one in reasons.considered if one.fits]
-        chosen = [next(one for one in fitting if pool_name(one.pool) == decision.to)]
-        if not begin_move(aggregate, chosen[0], reasons.count, decision.sentence, limits):
-            return
-        aggregate.job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
-    reason = Reason(verdict, rule, decision.sentence)
-    record_decision(aggregate, reason, limits, reasons, chosen)
+    request = decision.request
+    if request is None:
+        reason = Reason(DecisionVerdict.STAY, "no_move_repays", decision.sentence)
+        record_decision(aggregate, reason, limits, reasons)
+        return
+    begin_move(aggregate, request, decision.sentence, limits)
+    aggregate.job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
+    reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)
+    record_decision(aggregate, reason, limits, reasons, request.bids)
 
 
 def _yield(aggregate: JobAggregate, message: str, limits: Limits) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.entities import Attempt, Instance, Launch
+from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import StopCause
 from app.domain.placement.decision import CutOver, Fill, MachineRequest, Replace, Shortage
@@ -26,7 +26,6 @@ from app.orchestration.gang.assign_instances import place_members
 from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.move_gang import forget_move, turn_to_new_machines
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
-from app.orchestration.gang.reserve_budget import reserve_in_passing
 from app.orchestration.gang.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.placement.decision_log import Reason, Reasons, pool_words, record_decision
@@ -71,7 +70,9 @@ def request_beside(
     purpose: LaunchPurpose,
 ) -> None:
     """Write the launch of machines beside a gang, and why they are requested."""
-    launch, _ = _order(aggregate, gang, request, purpose, limits)
+    launch, _ = order_instances(
+        aggregate, request, market=gang.market, purpose=purpose, limits=limits
+    )
     grows = purpose is LaunchPurpose.GROWTH
     aggregate.record(
         JobEventKind.GROWTH_REQUESTED if grows else JobEventKind.REPLACEMENT_REQUESTED,
@@ -113,28 +114,15 @@ def order_places(
     aggregate: JobAggregate, attempt: Attempt, request: MachineRequest, limits: Limits
 ) -> None:
     """Request machines for open places, and give them these places at once."""
-    _, instances = _order(aggregate, aggregate.gang_need, request, LaunchPurpose.GANG, limits)
+    _, instances = order_instances(
+        aggregate,
+        request,
+        market=aggregate.job.market_mode,
+        purpose=LaunchPurpose.GANG,
+        limits=limits,
+    )
     attempt.launches_made += 1
     place_members(aggregate, instances)
-
-
-def _order(
-    aggregate: JobAggregate,
-    gang: GangNeed,
-    request: MachineRequest,
-    purpose: LaunchPurpose,
-    limits: Limits,
-) -> tuple[Launch, list[Instance]]:
-    reserve_in_passing(aggregate, request.reserved_microusd)
-    return order_instances(
-        aggregate,
-        request.bids,
-        count=request.count,
-        market=gang.market,
-        purpose=purpose,
-        limits=limits,
-        min_count=request.least,
-    )
 
 
 def _record(

@@ -38,7 +38,7 @@ from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.move_gang import machines_of_move
-from app.orchestration.gang.reserve_budget import headroom_of
+from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.decision_log import Reasons
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.read_offers import RECENT_INTERRUPTION, candidates, offers_for
@@ -151,7 +151,7 @@ def _follow(aggregate: JobAggregate, limits: Limits) -> None:
             not trains or job.stop_cause is not None or job.market_mode is not Market.SPOT
         ),
         too_late=here < len(new) and aggregate.now >= job.moving_until_at,
-        affordable=headroom_of(aggregate, limits).covers_both(),
+        affordable=read_headroom(aggregate, limits).covers_both(),
     )
     decision = decide(GangState(transition=move))
     if decision is None:
@@ -191,7 +191,8 @@ def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limit
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
     theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
-    move = MoveState(here, theres, move_terms(own_limits(aggregate, limits)))
+    terms, headroom = move_terms(own_limits(aggregate, limits)), read_headroom(aggregate, limits)
+    move = MoveState(here, theres, terms, considered, headroom)
     reasons = Reasons(considered, count, speeds=among.speeds)
     apply_decision(aggregate, decide(GangState(move=move)), limits, reasons)
 

@@ -34,9 +34,8 @@ from app.orchestration.estimates.work_by_gpu import speeds_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.lost_rows import lists_are_awaited, numbered_before_gap
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.reserve_budget import headroom_of, read_headroom
+from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.choose_gang_size import size_terms
-from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.read_offers import candidates, move_of, offer_book
 from app.orchestration.placement.spot_rules import has_left_spot, ways_back
 
@@ -121,10 +120,6 @@ def claim_state(
     gang, spec = aggregate.gang_need, aggregate.spec
     machines, among = candidates(aggregate, gang), by_market[gang.market]
     offers = offer_book(aggregate, gang, limits, place_of(machines), among=among)
-    headroom = read_headroom(
-        aggregate.uow, budgets, aggregate.job.id,
-        aggregate.living(), limits, aggregate.now, restore_of(aggregate),
-    )  # fmt: skip
     terms = size_terms(aggregate, gang, limits, budgets, speeds=among.speeds)
     spot = None
     if has_left_spot(aggregate, gang):
@@ -133,7 +128,7 @@ def claim_state(
     return ClaimState(
         gang=gang,
         survivors=tuple(one.id for one in machines),
-        supply=Supply(gang.node_count, offers, headroom, terms),
+        supply=Supply(gang.node_count, offers, read_headroom(aggregate, limits, budgets), terms),
         may_go_back=ways_back(aggregate, gang, limits),
         is_one_coming=any(one.pool is None for one in machines),
         claimed_with=claimed_with,
@@ -153,7 +148,7 @@ def supply_for(
     return Supply(
         gang.node_count,
         offer_book(aggregate, gang, limits, domain),
-        headroom_of(aggregate, limits),
+        read_headroom(aggregate, limits),
         size_terms(aggregate, gang, limits, speeds=speeds_of(aggregate)),
         ways_back(aggregate, gang, limits)(gang.node_count),
     )

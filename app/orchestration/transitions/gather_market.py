@@ -42,10 +42,9 @@ from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.gang.reserve_budget import headroom_of, read_headroom
+from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.decision_log import start_times
 from app.orchestration.placement.evaluate_markets import JobProgress, MarketValues
-from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.read_offers import offer_book
 from app.orchestration.placement.spot_rules import (
     has_left_spot,
@@ -136,7 +135,7 @@ def market_transition(
         too_late = seconds is None or not may_still_return(
             spot_room(aggregate, limits, seconds), return_terms(limits)
         )
-        affordable = headroom_of(aggregate, limits).covers_both()
+        affordable = read_headroom(aggregate, limits).covers_both()
         return replace(transition, too_late=too_late, affordable=affordable)
     if not early or seconds is None:
         return None
@@ -145,7 +144,7 @@ def market_transition(
         transition,
         kind=Transition.LEAVE_SPOT,
         least=job.node_count,
-        affordable=not whole or headroom_of(aggregate, limits).covers_both(),
+        affordable=not whole or read_headroom(aggregate, limits).covers_both(),
         can_abandon=spot_is_safe(spot_room(aggregate, limits, seconds)),
     )
 
@@ -262,10 +261,7 @@ def _beginnings(
         market: offer_book(aggregate, GangNeed(market, size), limits, None, among=among)
         for market, among in by_market.items()
     }
-    headroom = read_headroom(
-        aggregate.uow, budgets, aggregate.job.id,
-        aggregate.living(), limits, aggregate.now, restore_of(aggregate),
-    )  # fmt: skip
+    headroom = read_headroom(aggregate, limits, budgets)
 
     def begins(market: Market) -> Beginning:
         bids = bids_for_best_region(books[market].judge(least, size, anywhere=True))

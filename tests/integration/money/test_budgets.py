@@ -11,12 +11,14 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.market.offer import Offer
+from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.gang.reserve_budget import (
     live_reserve,
     read_headroom,
     write_reservation,
 )
+from tests.support.api.agent_api import BY_PERSON
 from tests.support.stories.money_story import (
     LIMITS,
     ON_DEMAND_PRICE,
@@ -38,8 +40,9 @@ OFFER = Offer(POOL, V100, PRICE, ON_DEMAND_PRICE, "ec2", START, "trace")
 def claim(story: MoneyStory, job: Job, new: int = 1) -> BudgetCheck:
     with story.begin() as uow:
         budgets = locked_budgets(uow, job)
-        live = uow.instances.of_job(job.id)
-        headroom = read_headroom(uow, budgets, job.id, live, LIMITS, uow.now)
+        with open_job(uow, story.entropy, job.id, BY_PERSON, looking=True) as aggregate:
+            assert aggregate is not None
+            headroom = read_headroom(aggregate, LIMITS, budgets)
         covered = headroom.bids_covered([OFFER], new) if new else headroom.nothing_more()
         if covered.check.yes:
             write_reservation(uow, budgets, job.id, covered.reserved_microusd)

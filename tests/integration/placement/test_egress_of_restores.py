@@ -266,16 +266,17 @@ def test_a_budget_must_bear_what_a_restore_costs(story: Moving) -> None:
     assert story.chosen(job_id) == NEAR
     restore = Restore(200 * BYTES_PER_GB, Region("aws", "us-east-1"))
     runtime = story.runtime
-    with runtime.begin() as uow:
-        job = uow.jobs.lock(job_id)
-        assert job is not None
-        budgets = uow.money.lock_budgets(job.project_id, job.budget_id)
+    with (
+        runtime.begin() as uow,
+        open_job(uow, runtime.entropy, job_id, BY_PERSON, looking=True) as aggregate,
+    ):
+        assert aggregate is not None
+        headroom = replace(read_headroom(aggregate, runtime.limits), held_microusd=0)
         quoted = [offer for offer, _ in uow.offers.of([NEAR, FAR])]
 
         def affordable(brought: Restore | None) -> list[Pool]:
-            limits, at = runtime.limits, story.time
-            headroom = read_headroom(uow, budgets, job_id, [], limits, at, brought)
-            return [one.pool for one in headroom.bids_covered(quoted, 1).bids]
+            covered = replace(headroom, restore=brought).bids_covered(quoted, 1)
+            return [one.pool for one in covered.bids]
 
         assert affordable(None) == [NEAR, FAR]
         assert affordable(restore) == [NEAR]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.availability.gang_hazard import MachineLife
+from app.domain.billing.budget import ReserveWindow
+from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
-from app.domain.market.offer import Market
+from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.decide import (
     GangState,
     MoveState,
@@ -30,21 +33,30 @@ from app.domain.placement.decision import (
     Complete,
     CutOver,
     Fill,
+    MachineRequest,
     MarketDecision,
     MarketRule,
+    MoveDecision,
     Replace,
     Transition,
 )
+from app.domain.placement.fit_verdict import FitVerdict
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.market_choice import Beginning, MarketState, choose_market
 from app.domain.placement.methods.fill_places import FormingState
 from app.domain.placement.methods.replace_lost import LackingState
-from app.domain.placement.migration import CurrentPlacement, MoveDecision, MoveTerms
+from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, pool_name
+from app.domain.placement.placement import RankedOffer
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LEAVING = RunningTransition(Transition.LEAVE_SPOT, wanted=2, coming=1, here=0, least=2)
+NEW = MachineLife(0.0, 1.0)
 MOVE = MoveState(
-    CurrentPlacement("a", 1.0, (MachineLife(0.0, 1.0),), 1.0, 60.0), (), MoveTerms(1.0, 1.0, 0.1, 0)
+    CurrentPlacement("a", 1.0, (NEW,), 1.0, 60.0),
+    (),
+    MoveTerms(1.0, 1.0, 0.1, 0),
+    (),
+    Headroom((), 0, ReserveWindow(60, 90, 30)),
 )
 
 
@@ -131,6 +143,37 @@ def test_open_places_get_machines_at_hand_first() -> None:
 def test_what_is_not_due_says_nothing() -> None:
     assert decide(GangState()) is None
     assert decide(GangState(move=MOVE)) == MoveDecision(None, "No other pool fits.")
+
+
+def test_a_gang_moves_only_where_the_budgets_cover_both_gangs_for_a_while() -> None:
+    pool = Pool("aws", "us-west-2", "us-west-2b", "p3.2xlarge", Market.SPOT)
+    offer = Offer(pool, Hardware("V100", 1, 16, 8, 61), 900_000, 3_000_000, "ec2", NOW, "test")
+    there = Candidate(pool_name(pool), 900_000.0, 1.0, (NEW,))
+    fits = RankedOffer(offer, FitVerdict.FITS, "fits")
+    dear = CurrentPlacement("a", 3e6, (NEW,), 1.0, 86_400.0)
+    window = MOVE.headroom.window
+
+    def decided(cap_microusd: int, held_microusd: int) -> MoveDecision | None:
+        line = BudgetLine(of_project=False, cap_microusd=cap_microusd, spent_microusd=0)
+        state = replace(
+            MOVE,
+            here=dear,
+            candidates=(there,),
+            considered=(fits,),
+            headroom=Headroom((line,), held_microusd, window),
+        )
+        found = decide(GangState(move=state))
+        assert found is None or isinstance(found, MoveDecision)
+        return found
+
+    # The new machine costs 225,000 in its first 15 minutes, and 60,000 in the window of 180 s with
+    # the minute that is billed at least.
+    covered = decided(325_000, held_microusd=100_000)
+    assert covered is not None
+    assert covered.request == MachineRequest(1, 1, (offer,), (fits,), 325_000)
+    assert decided(324_999, held_microusd=100_000) is None
+    assert decided(2 * (400_000 + 60_000), held_microusd=400_000) is not None
+    assert decided(2 * (400_000 + 60_000) - 1, held_microusd=400_000) is None
 
 
 @given(
