@@ -22,8 +22,7 @@ from app.domain.units.durations import format_duration
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.look_order import order_look
-from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.silence import GivenUpBy, proven_alive_at, silence_seconds
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.transitions.lose_instances import record_lease_over
@@ -53,10 +52,6 @@ class WatchContacts(RowController[ContactWork]):
 
     name = WATCH_CONTROLLER
     limit = 100
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[ContactWork]:
         """Instances heard again, then newly silent ones, then those to be given up."""

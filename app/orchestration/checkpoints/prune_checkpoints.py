@@ -16,9 +16,8 @@ from app.domain.lifecycle.best_checkpoint import Scored, best_of, metric_of
 from app.domain.lifecycle.entities import Attempt, CheckpointRecord
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.agents.register_agent import checkpoint_uri
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.lost_rows import fences_with_parents, forgotten_parents
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.ports.object_store import ObjectStoreError
 from app.storage.unit_of_work import UnitOfWork
 from trainer.protocol.checkpoint_manifest import data_prefix, manifest_key
@@ -50,15 +49,11 @@ class Pruned:
     spared: tuple[tuple[int, int], ...] = ()
 
 
-class PruneCheckpoints:
+class PruneCheckpoints(RuntimeController):
     """The controller that keeps the store from growing without bound."""
 
     name = PRUNE_CONTROLLER
     limit = 20
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[Pruning]:
         """Jobs with new checkpoints, as far as they have more than they asked to keep."""

@@ -17,8 +17,8 @@ from app.domain.deployment.leftover_rules import LEFTOVERS_LOOK_SECONDS, is_over
 from app.domain.deployment.sweep_rules import DeploymentEventKind
 from app.domain.units.money import format_usd
 from app.orchestration.deployment.destroy_deployment import record_progress
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.ports.cloud_leftovers import CloudLeftovers, Leftover
 from app.ports.cloud_provider import ProviderError
 from app.storage.instances.sweep_repository import (
@@ -59,15 +59,14 @@ class Cleared:
     error: str | None = None
 
 
-class ClearLeftovers:
+class ClearLeftovers(RuntimeController):
     """The controller of leftovers."""
 
     name = LEFTOVERS_CONTROLLER
     limit = 20
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         sweep_seconds = max(runtime.limits.sweep_seconds, self.period_seconds)
         self._fresh = timedelta(seconds=_FRESH_PERIODS * sweep_seconds)
 

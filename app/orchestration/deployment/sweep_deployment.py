@@ -26,6 +26,7 @@ from app.orchestration.deployment.adopt_orphans import (
 )
 from app.orchestration.deployment.destroy_deployment import end_job, end_orphan, record_progress
 from app.orchestration.frame.aggregate import open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER, heard_since, record_rows_missing
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
@@ -40,7 +41,6 @@ _ENDED = (MachineState.TERMINATED, MachineState.STOPPED)
 _YOUNG = timedelta(seconds=5)
 _LISTS_LAG = timedelta(seconds=30)
 """How long after a machine's end a list may still show it running."""
-LOOK_SECONDS_MAX = 15.0
 _DESTROY_PERIOD = timedelta(seconds=5)
 _LISTED_SOON_MAX = 3
 """So many incomplete lists in a row are followed by another one soon."""
@@ -71,21 +71,17 @@ class RegionList:
     complete: bool
 
 
-class SweepDeployment:
+class SweepDeployment(RuntimeController):
     """The controller that finds leaks."""
 
     name = SWEEP_CONTROLLER
-    queue = "cloud"
     limit = 50
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        super().__init__(runtime)
         self._every = timedelta(seconds=runtime.limits.sweep_seconds)
         self._incomplete: dict[RegionToSweep, int] = {}
         """Incomplete lists in a row, as counted by this process."""
-        # Rung more often than it lists: a list is recorded a moment after its ring, and the ring
-        # one period later would find it not yet due. A list that failed is tried again soon.
-        self.period_seconds = min(LOOK_SECONDS_MAX, runtime.limits.sweep_seconds / 4)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[RegionToSweep | ToEnd]:
         """Regions that are due, and under an order to destroy all that is to end."""

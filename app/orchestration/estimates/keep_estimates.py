@@ -13,9 +13,8 @@ from datetime import datetime
 from app.domain.estimate.job_estimate import Forecast
 from app.domain.units.errors import DomainError
 from app.orchestration.estimates.estimate_job import estimate_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.parsed_specs import parsed_spec
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.storage.jobs.kept_estimate_rows import KeptEstimate, Unestimated
 from app.storage.unit_of_work import UnitOfWork
 
@@ -33,15 +32,11 @@ class EstimateResult:
     figures: Forecast | None = None
 
 
-class KeepEstimates:
+class KeepEstimates(RuntimeController):
     """The controller of kept estimates."""
 
     name = ESTIMATE_CONTROLLER
     limit = 5
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[Unestimated]:
         """Jobs without one. It changes nothing but its own row, so it takes no lease."""

@@ -20,6 +20,7 @@ from app.orchestration.frame.failing_work import (
     work_key,
 )
 from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.schedule import turn_of
 from app.ports.object_store import ObjectStoreFull
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
 from app.storage.unit_of_work import UnitOfWork
@@ -60,10 +61,18 @@ class Controller(Protocol[W, R]):
         ...
 
 
-class RowController(Generic[W]):
-    """Part of a controller whose whole effect is its transaction."""
+class RuntimeController:
+    """Part of a controller: what it acts through, and its turn in the schedule."""
 
-    queue = "quick"
+    name: str
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+
+
+class RowController(RuntimeController, Generic[W]):
+    """Part of a controller whose whole effect is its transaction."""
 
     def effect(self, work: W) -> None:
         """Nothing happens outside the database."""

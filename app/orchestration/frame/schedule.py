@@ -52,6 +52,8 @@ TURNS: Final[Mapping[str, ControllerSchedule]] = {
     ),
     "enforce_budgets": ControllerSchedule("quick", lambda own: own.accrual_seconds),
     "close_job_costs": ControllerSchedule("quick", lambda own: own.accrual_seconds),
+    # Rung more often than it lists: a list is recorded a moment after its ring, and the ring one
+    # period later would find it not yet due. A list that failed is tried again soon.
     "sweep_deployment": ControllerSchedule(
         "cloud", lambda own: min(_SWEEP_LOOK_SECONDS_MAX, own.sweep_seconds / 4)
     ),

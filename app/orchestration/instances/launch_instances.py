@@ -26,8 +26,8 @@ from app.domain.lifecycle.launch import (
 from app.domain.lifecycle.launch_errors import NextStep, rule_of
 from app.domain.spec.job_spec import JobSpec
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.order_instances import LAUNCH_CONTROLLER
 from app.orchestration.instances.publish_agent import publish_agent
 from app.orchestration.instances.settle_launch import pool_bid, settle_launch
@@ -77,15 +77,14 @@ class LaunchAnswer:
     unknown: bool = False
 
 
-class LaunchInstances:
+class LaunchInstances(RuntimeController):
     """The controller that talks to clouds to start machines."""
 
     name = LAUNCH_CONTROLLER
     limit = 8
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         self._poll_for = timedelta(seconds=runtime.limits.launch_operation_seconds)
         self._unpublished = dict(runtime.machine_files)
 

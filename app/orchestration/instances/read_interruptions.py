@@ -21,9 +21,9 @@ from app.domain.lifecycle.instance import (
     InstanceState,
 )
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.instances.reconcile_instances import observe_machine
 from app.orchestration.instances.revise_end import corrects_end, revise_end
 from app.orchestration.placement.refresh_hazards import record_warning
@@ -65,15 +65,14 @@ class FeedMessages:
     unseen: frozenset[str] = frozenset()
 
 
-class ReadInterruptions:
+class ReadInterruptions(RuntimeController):
     """The controller of announcements."""
 
     name = INTERRUPTION_CONTROLLER
     limit = 16
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         # Applied, perhaps not committed. Lost with the process, at no harm: they come again.
         self._applied: dict[str, list[Announcement]] = {}
 

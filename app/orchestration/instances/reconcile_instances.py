@@ -22,9 +22,9 @@ from app.domain.lifecycle.instance import (
     InstanceState,
 )
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
-from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.assign_instances import end_assignments
 from app.orchestration.instances.accept_machines import set_launch_time
 from app.orchestration.instances.record_host import record_host
@@ -77,15 +77,11 @@ class Listing:
     machines: dict[str, CloudMachine] | None
 
 
-class ReconcileInstances:
+class ReconcileInstances(RuntimeController):
     """The controller that compares rows with what the cloud shows of them."""
 
     name = RECONCILE_CONTROLLER
     limit = 100
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[MachineCheckBatch]:
         """Group due looks by region, so that one which does not answer hides no other's.

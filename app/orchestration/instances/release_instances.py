@@ -16,8 +16,7 @@ from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.orchestration.frame.aggregate import open_job
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.gang.release_order import RELEASE_CONTROLLER
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.storage.unit_of_work import UnitOfWork
@@ -54,15 +53,11 @@ class TerminationBatch:
         object.__setattr__(self, "alone", only)
 
 
-class ReleaseInstances:
+class ReleaseInstances(RuntimeController):
     """The controller that talks to clouds to end machines."""
 
     name = RELEASE_CONTROLLER
     limit = 100
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[TerminationBatch]:
         """Take due terminations under a lease, grouped by region: a call takes many machines."""

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from app.domain.market.offer import Pool
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.ports.cloud_provider import ProviderError
 from app.ports.pool_past import PlacementScoreSource, PoolPast, PoolPastSource
 from app.storage.unit_of_work import UnitOfWork
@@ -65,15 +65,14 @@ class PastAnswer:
     failed: bool = False
 
 
-class ReadPoolPasts:
+class ReadPoolPasts(RuntimeController):
     """The controller of recorded prices and scores."""
 
     name = PAST_CONTROLLER
     limit = 4
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
         self._rests: dict[tuple[str, PoolQuery, str | None], datetime] = {}
 

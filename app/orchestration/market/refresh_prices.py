@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from app.domain.market.offer import Offer
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.market.update_hazards import update_hazards
 from app.orchestration.money.accrue_costs import ACCRUE_CONTROLLER
 from app.ports.cloud_provider import ProviderError
@@ -43,15 +43,14 @@ class PriceAnswer:
     error: str | None = None
 
 
-class RefreshPrices:
+class RefreshPrices(RuntimeController):
     """The controller of offers and price history."""
 
     name = PRICE_CONTROLLER
     limit = 16
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         # Only a courtesy to a provider that fails: lost with the process, at no harm.
         self._asked_at: dict[str, datetime] = {}
 

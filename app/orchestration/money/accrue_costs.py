@@ -24,7 +24,6 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.reserve_budget import is_used_up, live_reserve, write_reservation
 from app.storage.money.money_repository import Billing, LedgerRow, Payer
 from app.storage.unit_of_work import UnitOfWork
@@ -53,9 +52,8 @@ class AccrueCosts(RowController[DueBill]):
     limit = 100
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        super().__init__(runtime)
         limits = runtime.limits
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         self._billing = Billing(limits.accrual_seconds, limits.cost_settle_seconds)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[DueBill]:

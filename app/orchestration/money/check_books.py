@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.storage.money.ledger_audit_store import BooksPass
 from app.storage.unit_of_work import UnitOfWork
 
@@ -32,10 +30,6 @@ class CheckBooks(RowController[BooksPass]):
     name = CHECK_CONTROLLER
     # There is one piece at most; a limit of 1 would ring for the next one at once.
     limit = 2
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[BooksPass]:
         """The pass, when its next slice is due."""

@@ -13,8 +13,6 @@ from uuid import UUID
 from app.domain.lifecycle.events import Actor, ActorKind
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.money.accrue_costs import CLOSE_CONTROLLER
 from app.storage.unit_of_work import UnitOfWork
 
@@ -33,10 +31,6 @@ class CloseJobCosts(RowController[ClosableJob]):
 
     name = CLOSE_CONTROLLER
     limit = 100
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[ClosableJob]:
         """Ended jobs whose machines' bills are all final."""

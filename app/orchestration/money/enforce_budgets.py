@@ -17,8 +17,6 @@ from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
 from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.gang.reserve_budget import live_reserve, write_reservation
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
@@ -36,10 +34,6 @@ class EnforceBudgets(RowController[Payer]):
 
     name = BUDGET_CONTROLLER
     limit = 50
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[Payer]:
         """Jobs that spend at or over a cap, as their rows stand."""

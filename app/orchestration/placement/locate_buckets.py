@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from app.domain.billing.egress import bucket_of
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.ports.bucket_places import DEFAULT_BUCKET, BucketPlace, BucketPlaceSource
 from app.ports.cloud_provider import ProviderError
 from app.storage.unit_of_work import UnitOfWork
@@ -25,15 +25,14 @@ AGAIN_AFTER = timedelta(hours=1)
 _NOTE_MAX = 500
 
 
-class LocateBuckets:
+class LocateBuckets(RuntimeController):
     """The controller of bucket places."""
 
     name = LOCATE_CONTROLLER
     limit = 20
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         self._own = bucket_of(runtime.checkpoint_root_uri or "") or ""
 
     def select(self, uow: UnitOfWork, limit: int) -> list[BucketPlace]:

@@ -34,8 +34,6 @@ from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.market.offer import Market, Pool
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.storage.unit_of_work import UnitOfWork
 
 HAZARD_CONTROLLER = "foresee_losses"
@@ -58,10 +56,6 @@ class RefreshHazards(RowController[TrainingJob]):
 
     name = HAZARD_CONTROLLER
     limit = 100
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[TrainingJob]:
         """Jobs due to be looked at; what was lived through is counted here, with nothing locked."""

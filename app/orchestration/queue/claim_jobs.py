@@ -28,6 +28,7 @@ from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
 from app.orchestration.estimates.work_by_gpu import ONE_GPU
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis
 from app.orchestration.frame.lost_rows import (
     AwaitedLists,
@@ -38,7 +39,6 @@ from app.orchestration.frame.lost_rows import (
 )
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.frame.silence import left_to_its_lease
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER
 from app.orchestration.gang.known_lineage import has_final_checkpoint
@@ -92,15 +92,14 @@ class JobOffers:
     number_beyond: Callable[[Job], None] | None = None
 
 
-class ClaimJobs:
+class ClaimJobs(RuntimeController):
     """The controller of the queue."""
 
     name = CLAIM_CONTROLLER
     limit = 20
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+        super().__init__(runtime)
         self._evaluator = MarketEvaluator(runtime)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[ReadyJob]:

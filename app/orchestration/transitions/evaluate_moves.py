@@ -33,10 +33,10 @@ from app.orchestration.estimates.read_measured import read_measured
 from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.estimates.work_by_gpu import left_of, told_for
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.parsed_specs import parsed_spec
-from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.move_gang import machines_of_move
 from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.decision_log import Reasons
@@ -68,15 +68,11 @@ class MovableJob:
     basis: EvidenceBasis = field(repr=False)
 
 
-class EvaluateMoves:
+class EvaluateMoves(RuntimeController):
     """The controller of `jobs.move_look_at`."""
 
     name = MOVE_CONTROLLER
     limit = 20
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[MovableJob]:
         """Jobs due to be looked at, with the offers of now."""

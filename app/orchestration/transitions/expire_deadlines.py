@@ -24,8 +24,7 @@ from app.domain.lifecycle.job import (
 )
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.timers import drain_expires_at, overdue_at
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling
 from app.orchestration.gang.end_attempt import end_attempt, wind_down
@@ -51,10 +50,6 @@ class ExpireDeadlines(RowController[DueJob]):
 
     name = EXPIRE_CONTROLLER
     limit = 50
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[DueJob]:
         """Jobs whose timer has come."""

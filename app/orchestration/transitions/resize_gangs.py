@@ -29,8 +29,7 @@ from app.orchestration.estimates.work_by_gpu import speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.parsed_specs import parsed_spec
-from app.orchestration.frame.runtime import Limits, Runtime
-from app.orchestration.frame.schedule import turn_of
+from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.choose_gang_size import size_terms
 from app.orchestration.placement.read_offers import candidates, offers_for
 from app.orchestration.transitions.apply_decision import apply_decision
@@ -55,10 +54,6 @@ class ResizeGangs(RowController[ElasticJob]):
 
     name = RESIZE_CONTROLLER
     limit = 50
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[ElasticJob]:
         """Jobs whose gang trains and is to be looked at."""

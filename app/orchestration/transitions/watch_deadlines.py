@@ -25,10 +25,10 @@ from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.read_start_up import start_up_of
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
 from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
-from app.orchestration.frame.schedule import turn_of
 from app.orchestration.placement.decision_log import NO_REASONS, Reasons
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues
 from app.orchestration.transitions.apply_decision import apply_decision, claim_now
@@ -61,19 +61,17 @@ class PromisedJob:
     basis: EvidenceBasis | None = field(default=None, repr=False)
 
 
-class WatchDeadlines:
+class WatchDeadlines(RuntimeController):
     """The controller of last safe moments."""
 
-    queue = "quick"
     name = DEADLINE_CONTROLLER
     limit = 200
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+        super().__init__(runtime)
         # Progress is no newer than the reports. Rung more often than it looks: a look is set a
         # moment after its ring, and the ring one look later would come too early.
         self._every_seconds = 2 * runtime.limits.report_interval_seconds
-        self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
         self._evaluator = MarketEvaluator(runtime)
 
     def select(self, uow: UnitOfWork, limit: int) -> list[PromisedJob]:

@@ -255,7 +255,7 @@ class ContactStatements:
         if not versions:
             return []
         given = {"job_ids": _literal(versions), "versions": _literal(versions.values())}
-        return [row[0] for row in self._session.rows(_CHANGED, given)]
+        return self._session.ids(_CHANGED, given)
 
     def read_one_instant(self) -> None:
         """Make this transaction read one instant and write nothing; call it before anything."""
@@ -291,8 +291,7 @@ class ContactStatements:
 
     def first_silent_at(self) -> datetime | None:
         """The oldest answer among registered instances that are not marked unreachable."""
-        first: datetime | None = self._session.scalar(_FIRST_SILENT)
-        return first
+        return self._session.instant(_FIRST_SILENT)
 
     def unreachable(self, limit: int) -> list[UnheardInstance]:
         """Registered instances marked unreachable, longest unheard first."""
@@ -306,8 +305,7 @@ class ContactStatements:
         request), or a checkpoint of the attempt's fence. The attempt may have ended since.
         """
         given = {"instance_id": instance_id, "after": after}
-        found: datetime | None = self._session.scalar(_SIGN_OF_LIFE, given)
-        return found
+        return self._session.instant(_SIGN_OF_LIFE, given)
 
     def neighbours(self, instance_id: UUID, answered_after: datetime) -> Neighbours:
         """What is heard of all other registered instances of the deployment."""

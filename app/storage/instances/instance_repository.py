@@ -83,8 +83,7 @@ class InstanceRepository:
 
     def next_termination_at(self) -> datetime | None:
         """When the first termination is due, leases considered."""
-        first: datetime | None = self._session.scalar(statements.NEXT_TERMINATION)
-        return first
+        return self._session.instant(statements.NEXT_TERMINATION)
 
     def due_descriptions(
         self, now: datetime, limit: int
@@ -95,8 +94,7 @@ class InstanceRepository:
 
     def next_description_at(self) -> datetime | None:
         """When the first look is due."""
-        first: datetime | None = self._session.scalar(statements.NEXT_DESCRIPTION)
-        return first
+        return self._session.instant(statements.NEXT_DESCRIPTION)
 
     def live_of_region(
         self, provider: str, region: str
@@ -128,8 +126,7 @@ class InstanceRepository:
     def next_billable_at(self, billing: Billing) -> datetime | None:
         """When the first of `billable` is due."""
         _, first_due = statements.billable(billing)
-        first: datetime | None = self._session.scalar(first_due)
-        return first
+        return self._session.instant(first_due)
 
     def unpriced(self, limit: int) -> list[Instance]:
         """Launched, not final, and no known price or billing rule at their start; by launch."""
@@ -138,8 +135,7 @@ class InstanceRepository:
     def last_unfinal_end_at(self, provider: str) -> datetime | None:
         """The latest end among the provider's machines whose bill waits to become final."""
         given = {"of_provider": provider}
-        ended_at: datetime | None = self._session.scalar(statements.LAST_UNFINAL_END, given)
-        return ended_at
+        return self._session.instant(statements.LAST_UNFINAL_END, given)
 
     def live_of_project(self, project_id: UUID) -> list[Instance]:
         """Live instances of all jobs of a project, by request time then id."""
@@ -149,12 +145,12 @@ class InstanceRepository:
     def silent_ids(self, answered_before: datetime, limit: int) -> list[UUID]:
         """Registered instances not marked unreachable and not heard of since, by id."""
         given = {"by": answered_before, "at_most": limit}
-        return [row[0] for row in self._session.rows(statements.SILENT, given)]
+        return self._session.ids(statements.SILENT, given)
 
     def heard_again_ids(self, answered_after: datetime, limit: int) -> list[UUID]:
         """Instances marked unreachable that were heard of since, by id."""
         given = {"after": answered_after, "at_most": limit}
-        return [row[0] for row in self._session.rows(statements.HEARD_AGAIN, given)]
+        return self._session.ids(statements.HEARD_AGAIN, given)
 
     def contact(self, instance_id: UUID) -> Contact | None:
         """The newest report."""

@@ -82,8 +82,7 @@ class LaunchRepository:
 
     def next_due_at(self) -> datetime | None:
         """When the first launch is due, leases considered."""
-        first: datetime | None = self._session.scalar(_FIRST_DUE)
-        return first
+        return self._session.instant(_FIRST_DUE)
 
     def add(self, launch: Launch) -> None:
         """Store a new launch."""

@@ -95,23 +95,19 @@ class AttemptRepository:
 
     def outlook_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt prepares or trains and has its `outlook_at` behind it, by id."""
-        found = self._session.rows(_OUTLOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
-        return [row[0] for row in found]
+        return self._session.ids(_OUTLOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
 
     def next_outlook_at(self, latest: datetime) -> datetime | None:
         """The earliest `outlook_at` of such attempts; the epoch for one not yet looked at."""
-        found: datetime | None = self._session.scalar(_FIRST_OUTLOOK, {"latest": latest})
-        return found
+        return self._session.instant(_FIRST_OUTLOOK, {"latest": latest})
 
     def size_look_due(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs whose attempt trains and has its `size_look_at` behind it, earliest first."""
-        found = self._session.rows(_SIZE_LOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
-        return [row[0] for row in found]
+        return self._session.ids(_SIZE_LOOK_DUE, {"by": now, "latest": latest, "at_most": limit})
 
     def next_size_look_at(self, latest: datetime) -> datetime | None:
         """The earliest `size_look_at` of such attempts."""
-        found: datetime | None = self._session.scalar(_FIRST_SIZE_LOOK, {"latest": latest})
-        return found
+        return self._session.instant(_FIRST_SIZE_LOOK, {"latest": latest})
 
     def add(self, attempt: Attempt) -> None:
         """Store a new attempt."""

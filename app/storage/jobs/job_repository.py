@@ -133,8 +133,7 @@ class JobRepository:
 
     def next_timer_at(self) -> datetime | None:
         """The earliest `timer_at`."""
-        first: datetime | None = self._session.scalar(statements.FIRST_TIMER)
-        return first
+        return self._session.instant(statements.FIRST_TIMER)
 
     def wait_together(
         self, job: Job, capacity_key: str, claimable_at: datetime, reason: str
@@ -160,22 +159,20 @@ class JobRepository:
         and is due at once. So it is of every other look.
         """
         given = {"by": now, "latest": latest, "at_most": limit}
-        return [row[0] for row in self._session.rows(statements.PROMISED, given)]
+        return self._session.ids(statements.PROMISED, given)
 
     def next_promise_at(self, latest: datetime) -> datetime | None:
         """When the slack of the first such job is to be looked at; the epoch for a new one."""
-        found: datetime | None = self._session.scalar(statements.FIRST_PROMISE, {"latest": latest})
-        return found
+        return self._session.instant(statements.FIRST_PROMISE, {"latest": latest})
 
     def movable_ids(self, now: datetime, latest: datetime, limit: int) -> list[UUID]:
         """Jobs on spot machines, or on their way to others, that are to be looked at, by id."""
         given = {"by": now, "latest": latest, "at_most": limit}
-        return [row[0] for row in self._session.rows(statements.MOVABLE, given)]
+        return self._session.ids(statements.MOVABLE, given)
 
     def next_move_at(self, latest: datetime) -> datetime | None:
         """When the first such job is to be looked at; the epoch for a new one."""
-        found: datetime | None = self._session.scalar(statements.FIRST_MOVE, {"latest": latest})
-        return found
+        return self._session.instant(statements.FIRST_MOVE, {"latest": latest})
 
     def over_budget(self, limit: int) -> list[Payer]:
         """Jobs that work, or wait with machines, and have reached their own or project's cap."""
@@ -184,8 +181,7 @@ class JobRepository:
 
     def cost_closable_ids(self, limit: int) -> list[UUID]:
         """Ended jobs whose cost is open while the bills of all their instances are final, by id."""
-        found = self._session.rows(statements.CLOSABLE, {"at_most": limit})
-        return [row[0] for row in found]
+        return self._session.ids(statements.CLOSABLE, {"at_most": limit})
 
     def add_event(self, event: EventRecord) -> None:
         """Append to the history, with the transaction's other lines in one statement."""
@@ -223,8 +219,7 @@ class JobRepository:
 
     def next_pruning_at(self) -> datetime | None:
         """The earliest `prune_at`."""
-        first: datetime | None = self._session.scalar(statements.FIRST_PRUNING)
-        return first
+        return self._session.instant(statements.FIRST_PRUNING)
 
     def standing_checkpoints(self, job_id: UUID) -> list[CheckpointRecord]:
         """Known checkpoints that are neither pruned nor final, by fence then step."""
@@ -244,4 +239,4 @@ class JobRepository:
         return {fence: (parent_fence, step) for fence, parent_fence, step in found}
 
     def _ids(self, statement: Ready, now: datetime, limit: int) -> list[UUID]:
-        return [row[0] for row in self._session.rows(statement, {"by": now, "at_most": limit})]
+        return self._session.ids(statement, {"by": now, "at_most": limit})

@@ -185,8 +185,7 @@ class OfferRepository:
         if region is not None:
             named["of_region"] = region
         statement = _LAST_QUOTED if region is None else _LAST_QUOTED_THERE
-        newest: datetime | None = self._session.scalar(statement, named)
-        return newest
+        return self._session.instant(statement, named)
 
     def cool_down(self, pool: Pool, until: datetime, reason: str) -> None:
         """Leave a pool alone until then."""

@@ -10,7 +10,9 @@ cost. Not here: which statements there are (repositories), or how records lie in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 import psycopg
 from sqlalchemy import Connection, Engine, Executable, PoolProxiedConnection
@@ -139,6 +141,17 @@ class RecordSession:
         """The first column of the first row; None without one."""
         found = self.row(statement, parameters)
         return None if found is None else found[0]
+
+    def instant(
+        self, statement: Ready, parameters: Mapping[str, Any] | None = None
+    ) -> datetime | None:
+        """The only value of a statement that looks for a point in time."""
+        found: datetime | None = self.scalar(statement, parameters)
+        return found
+
+    def ids(self, statement: Ready, parameters: Mapping[str, Any]) -> list[UUID]:
+        """The first column of all rows, of a statement that looks for ids."""
+        return [row[0] for row in self.rows(statement, parameters)]
 
     def write(self, statement: Ready, many: Sequence[Mapping[str, Any]]) -> None:
         """Run a statement for each of these parameters, all in one round trip."""
