@@ -154,6 +154,12 @@ class CloudMachine:
     tags: dict[str, str] = field(default_factory=dict)
     host: str = ""
 
+    def accepted(self, note: str = "") -> AcceptedMachine:
+        """The machine as the answer to its launch names it."""
+        return AcceptedMachine(
+            self.provider_instance_id, self.pool, self.launched_at, self.launched_source, note
+        )
+
 
 @dataclass(frozen=True)
 class MachineList:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 import yaml
 from pydantic import BaseModel
@@ -48,34 +49,25 @@ def _commands(command: Any, name: str) -> Iterator[str]:
             yield from _commands(child, f"{name} {word}")
 
 
-def test_the_page_of_settings_is_generated_from_the_code():
-    page = (DOCS / "settings.md").read_text(encoding="utf-8")
-    assert page == render_page(), "run: make docs-regenerate"
-
-
-def test_the_command_named_on_that_page_writes_it():
+@pytest.mark.parametrize(
+    ("page", "module"),
+    [
+        ("settings", "app.settings"),
+        ("trainer-options", "trainer.protocol.train_options"),
+        ("state-machines", "app.domain.state_diagrams"),
+    ],
+)
+def test_a_generated_page_is_what_its_command_writes(page: str, module: str):
     printed = subprocess.run(
-        [sys.executable, "-m", "app.settings"],
+        [sys.executable, "-m", module],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
         check=True,
     )
-    assert printed.stdout == render_page()
-
-
-def test_the_page_of_trainer_options_is_generated_and_its_command_writes_it():
-    page = (DOCS / "trainer-options.md").read_text(encoding="utf-8")
-    printed = subprocess.run(
-        [sys.executable, "-m", "trainer.protocol.train_options"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert page == printed.stdout, "run: make docs-regenerate"
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert text == printed.stdout, "run: make docs-regenerate"
 
 
 def test_every_setting_is_described():

@@ -18,13 +18,13 @@ from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Contact, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.orchestration.estimates.attempt_measures import hear_pace, keep_pace, pace_of
 from app.orchestration.estimates.estimate_remaining import (
     SECONDS_MAX,
     WorkLeft,
     record_training,
     work_left,
 )
-from app.orchestration.estimates.keep_pace import hear_pace, keep_pace, pace_of
 from trainer.agent.rules.step_pace import JUMP_RATIO, StepPace
 from trainer.protocol.agent_report import Pace
 

@@ -14,6 +14,9 @@ from typing import Final
 from app.domain.lifecycle.transition_table import TransitionRow, TransitionTable
 from trainer.protocol.directive import DrainCause as DrainCause
 
+DRAIN_GRACE_SECONDS: Final = 15
+"""After its end a drain's last report may still arrive."""
+
 
 class AttemptState(StrEnum):
     """Where an attempt stands. `settling` waits until every member's end is explained."""

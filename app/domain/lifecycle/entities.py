@@ -9,12 +9,12 @@ A record's `state` is changed only by `frame.aggregate`, through the table of it
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from app.domain.lifecycle.attempt import AttemptState, DrainCause
+from app.domain.lifecycle.attempt import DRAIN_GRACE_SECONDS, AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.instance import EndedBy, InstanceState
+from app.domain.lifecycle.instance import OVERDUE_AFTER_SECONDS, EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState, StopCause
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.lifecycle.stored_documents import (
@@ -180,6 +180,13 @@ class Attempt:
     start_up_seconds: float | None = None
     work_digest: str | None = None
 
+    @property
+    def drain_expires_at(self) -> datetime | None:
+        """When a drain is over: its end, and the time a last report may take."""
+        if self.drain_until_at is None:
+            return None
+        return self.drain_until_at + timedelta(seconds=DRAIN_GRACE_SECONDS)
+
 
 @dataclass(eq=False)
 class AttemptMember:
@@ -293,6 +300,13 @@ class Instance:
     billed_until_at: datetime | None = None
     rating: RatingDocument | None = None
     cost_final_at: datetime | None = None
+
+    @property
+    def overdue_at(self) -> datetime | None:
+        """When a noticed machine that still runs is given back by us."""
+        if self.notice_deadline_at is None:
+            return None
+        return self.notice_deadline_at + timedelta(seconds=OVERDUE_AFTER_SECONDS)
 
 
 @dataclass(eq=False)

@@ -3,7 +3,7 @@
 Start-up is imports, downloads, compiling and loading the checkpoint that is on the machine already.
 It is a part of every restart, beside boot (until the machine registers) and restore (until its
 agent has the checkpoint and starts the process), and of none of those; it is never work. Lives
-here: the figure, and what is left of it. Not here: which attempts are asked (`read_start_up`).
+here: the figure, and what is left of it. Not here: which attempts are asked (`attempt_measures`).
 """
 
 from __future__ import annotations

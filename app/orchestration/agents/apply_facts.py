@@ -25,7 +25,7 @@ from app.orchestration.agents.checkpoint_facts import (
     record_final_parent,
 )
 from app.orchestration.agents.late_facts import is_late, record_late_fact
-from app.orchestration.estimates.keep_pace import keep_pace, told_pace
+from app.orchestration.estimates.attempt_measures import keep_pace, told_pace
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import (
     SMALL_MAX,

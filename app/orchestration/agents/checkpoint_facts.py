@@ -14,7 +14,7 @@ from app.domain.lifecycle.entities import Attempt, CheckpointRecord
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobEvent, JobState
 from app.domain.wording.attempt_words import sentence_about
-from app.orchestration.estimates.read_start_up import record_second_save
+from app.orchestration.estimates.attempt_measures import record_second_save
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import (
     SMALL_MAX,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
-from app.domain.deployment.disk_full import DISK_FULL_KEY, free_bytes_when_full, without_disk
+from app.domain.deployment.disk_full import DISK_FULL_KEY, without_disk
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Contact, Instance
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
@@ -19,8 +19,8 @@ from app.domain.units.errors import DomainError
 from app.orchestration.agents.apply_facts import apply_fact, end_forgotten_member
 from app.orchestration.agents.register_agent import NotKnownYet
 from app.orchestration.directives.compute_directive import compute_directive
+from app.orchestration.estimates.attempt_measures import forget_pace, hear_pace
 from app.orchestration.estimates.estimate_remaining import keep_progress, work_left
-from app.orchestration.estimates.keep_pace import forget_pace, hear_pace
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import numbered_before_gap
 from app.orchestration.frame.runtime import Runtime
@@ -114,7 +114,7 @@ def _touch(
     if report.fence is not None and report.fence != contact.fence:
         forget_pace(contact)
     contact.phase, contact.fence = report.phase.value, report.fence
-    was_full = free_bytes_when_full(contact.metrics) is not None
+    was_full = DISK_FULL_KEY in contact.metrics
     contact.metrics = without_disk(contact.metrics)
     progress = report.progress
     if progress is not None:

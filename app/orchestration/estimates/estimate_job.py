@@ -34,8 +34,7 @@ from app.domain.throughput.measured_work import MeasuredWork
 from app.domain.units.durations import billed_as, format_duration, whole_minutes
 from app.domain.units.errors import InvalidValue, ProblemKind, SpecError
 from app.domain.units.money import format_usd
-from app.orchestration.estimates.read_measured import read_measured
-from app.orchestration.estimates.read_start_up import read_start_up, with_start_up
+from app.orchestration.estimates.attempt_measures import read_measured, read_start_up, with_start_up
 from app.orchestration.frame.runtime import Limits, Runtime
 
 POOLS_MAX = 12

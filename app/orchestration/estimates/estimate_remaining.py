@@ -23,7 +23,7 @@ from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, gpu_shape_of_choice
 from app.domain.throughput.start_up import start_up_left
-from app.orchestration.estimates.keep_pace import pace_of
+from app.orchestration.estimates.attempt_measures import newest_of, pace_of, unstepped_seconds
 from trainer.protocol.agent_report import Pace
 
 # A trainer may report any number of steps; what is left must stay within the calendar.
@@ -248,21 +248,6 @@ def _start_seconds(
     return usual
 
 
-def unstepped_seconds(
-    attempt: Attempt | None, newest: Contact | None, now: datetime
-) -> float | None:
-    """How long a trainer runs without having made a step; None if it has, or does not run.
-
-    A command that tells no steps has made some by its first save.
-    """
-    if attempt is None or attempt.trained_at is None or attempt.state is not AttemptState.RUNNING:
-        return None
-    stepped = newest is not None and (newest.step or 0) > (attempt.parent_step or 0)
-    if stepped or pace_of(newest) is not None or attempt.committed_at is not None:
-        return None
-    return max(0.0, (now - attempt.trained_at).total_seconds())
-
-
 def _estimated_seconds(spec: JobSpec, count: int, scaling: GangScaling) -> float | None:
     """The spec's estimate on so many machines, of the accepted kind where that is one alone.
 
@@ -316,7 +301,7 @@ def record_scaling(job: Job, serial_share: float | None) -> None:
 def record_training(job: Job, spec: JobSpec, attempt: Attempt) -> None:
     """Keep what an ending attempt trained, so that the next one's rate does not start from nothing.
 
-    What its agent measured is on the attempt already (`keep_pace`).
+    What its agent measured is on the attempt already (`attempt_measures`).
     """
     scaling = scaling_of_share(job.serial_share)
     pace = scaling.relative_pace(attempt.node_count, spec.nodes.most)
@@ -331,19 +316,6 @@ def record_training(job: Job, spec: JobSpec, attempt: Attempt) -> None:
     steps = (job.trained_steps or 0) + found.last_step - found.first_step
     job.trained_steps = min(STEPS_MAX, steps)
     job.trained_seconds = (job.trained_seconds or 0.0) + found.stepping_seconds * pace
-
-
-def newest_of(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
-    """Of the live attempt's machines the one that came furthest; None before any step."""
-    return max(
-        (c for c in contacts if c.step is not None and _current(c, attempt)),
-        key=lambda contact: contact.step or 0,
-        default=None,
-    )
-
-
-def _current(contact: Contact, attempt: Attempt | None) -> bool:
-    return attempt is not None and contact.fence == attempt.fence
 
 
 def _measured(

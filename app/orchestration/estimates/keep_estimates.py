@@ -13,8 +13,8 @@ from datetime import datetime
 from app.domain.estimate.job_estimate import Forecast
 from app.domain.units.errors import DomainError
 from app.orchestration.estimates.estimate_job import estimate_job
+from app.orchestration.frame.aggregate import parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.storage.jobs.kept_estimate_rows import KeptEstimate, Unestimated
 from app.storage.unit_of_work import UnitOfWork
 

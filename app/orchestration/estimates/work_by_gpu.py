@@ -29,9 +29,8 @@ from app.domain.throughput.gpu_throughput import (
     gpu_shape_of_choice,
 )
 from app.domain.throughput.measured_run import GpuShape
+from app.orchestration.estimates.attempt_measures import own_limits, read_measured
 from app.orchestration.estimates.estimate_remaining import SECONDS_MAX, WorkLeft, work_left
-from app.orchestration.estimates.read_measured import read_measured
-from app.orchestration.estimates.read_start_up import own_limits
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.limits import Limits
 

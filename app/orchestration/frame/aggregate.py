@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from functools import lru_cache
 from uuid import UUID
+
+import orjson
 
 from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS, TERMINAL_ATTEMPT_STATES, AttemptEvent
 from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance, Job
@@ -28,13 +31,27 @@ from app.domain.lifecycle.job import (
     JobEvent,
 )
 from app.domain.placement.gang_need import GangNeed
-from app.domain.spec.job_spec import JobSpec
+from app.domain.placement.methods.gang_machines import MoveUnderWay
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.gpu_throughput import GpuThroughput
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.timers import next_timer
 from app.ports.entropy import Entropy
 from app.storage.jobs.event_rows import EventRecord
 from app.storage.unit_of_work import UnitOfWork
+
+
+def parsed_spec(stored: SpecDocument) -> JobSpec:
+    """The spec of its stored form, read once per process: shared, and not to be changed.
+
+    Raises what `parse_spec` raises.
+    """
+    return _parsed(orjson.dumps(stored))
+
+
+@lru_cache(maxsize=256)
+def _parsed(stored: bytes) -> JobSpec:
+    return parse_spec(orjson.loads(stored))
 
 
 class JobAggregate:
@@ -82,6 +99,13 @@ class JobAggregate:
     def gang_need(self) -> GangNeed:
         """The gang that the job has, or will have next, as its row says."""
         return GangNeed(self.job.market_mode, self.job.node_count)
+
+    @property
+    def move(self) -> MoveUnderWay | None:
+        """The move that the job makes to another pool."""
+        if self.job.moving_launch_id is None:
+            return None
+        return MoveUnderWay(self.job.moving_launch_id, is_on=self.job.moving_until_at is None)
 
     def _raise_version(self) -> None:
         """Say that the job has changed, once.

@@ -34,7 +34,7 @@ class Limits:
     resize_seconds: how long a running gang keeps its size at least, and how often that is judged.
     boot_p95_seconds, restore_seconds: used until a pool's own times are learned.
     start_up_seconds, start_up_p95_seconds: of one job, from its trainer's start to its first step,
-    usually and at worst (`read_start_up.own_limits`); 0 of a deployment, which knows none.
+    usually and at worst (`own_limits`); 0 of a deployment, which knows none.
     """
 
     report_interval_seconds: float = 10.0

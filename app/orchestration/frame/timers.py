@@ -8,14 +8,12 @@ safe moment before a deadline, which moves with progress (`watch_deadlines`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Instance, Job
-from app.domain.lifecycle.instance import OVERDUE_AFTER_SECONDS, InstanceState
+from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
-
-DRAIN_GRACE_SECONDS = 15
 
 
 def next_timer(
@@ -48,7 +46,7 @@ def _of_attempt(attempt: Attempt | None) -> list[datetime | None]:
     if attempt.state in (AttemptState.PROVISIONING, AttemptState.PREPARING):
         return [attempt.form_until_at]
     if attempt.state is AttemptState.DRAINING:
-        return [drain_expires_at(attempt)]
+        return [attempt.drain_expires_at]
     return [attempt.settle_until_at] if attempt.state is AttemptState.SETTLING else []
 
 
@@ -56,21 +54,7 @@ def _of_instances(living: Iterable[Instance]) -> list[datetime | None]:
     instants: list[datetime | None] = []
     for instance in living:
         if instance.state is InstanceState.INTERRUPTING:
-            instants.append(overdue_at(instance))
+            instants.append(instance.overdue_at)
         if instance.state is InstanceState.LAUNCHED:
             instants.append(instance.register_until_at)
     return instants
-
-
-def drain_expires_at(attempt: Attempt) -> datetime | None:
-    """When a drain is over: its end, and the time a last report may take."""
-    if attempt.drain_until_at is None:
-        return None
-    return attempt.drain_until_at + timedelta(seconds=DRAIN_GRACE_SECONDS)
-
-
-def overdue_at(instance: Instance) -> datetime | None:
-    """When a noticed machine that still runs is given back by us."""
-    if instance.notice_deadline_at is None:
-        return None
-    return instance.notice_deadline_at + timedelta(seconds=OVERDUE_AFTER_SECONDS)

@@ -33,9 +33,8 @@ from app.domain.lifecycle.retry_policy import (
 from app.domain.units.durations import format_duration
 from app.domain.wording.retry_words import code_not_retried, retries_used_up, tried_again
 from app.domain.wording.stop_words import reason_words
+from app.orchestration.estimates.attempt_measures import keep_pace, pace_of, record_start_up
 from app.orchestration.estimates.estimate_remaining import record_training
-from app.orchestration.estimates.keep_pace import keep_pace, pace_of
-from app.orchestration.estimates.read_start_up import record_start_up
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.frame.silence import proven_alive_at

@@ -21,11 +21,11 @@ from app.domain.billing.budget import (
     reserve_microusd,
 )
 from app.domain.billing.headroom import BudgetLine, Headroom
+from app.domain.lifecycle.attempt import DRAIN_GRACE_SECONDS
 from app.domain.lifecycle.entities import Budget, Instance
 from app.domain.market.offer import Pool
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
 from app.orchestration.placement.price_restores import restore_of
 from app.storage.unit_of_work import UnitOfWork
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import AttemptMember, Instance
 from app.domain.lifecycle.instance import InstanceState
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.assign_instances import assign

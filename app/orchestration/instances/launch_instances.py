@@ -32,7 +32,6 @@ from app.orchestration.gang.order_instances import LAUNCH_CONTROLLER
 from app.orchestration.instances.publish_agent import publish_agent
 from app.orchestration.instances.settle_launch import pool_bid, settle_launch
 from app.ports.cloud_provider import (
-    AcceptedMachine,
     CloudMachine,
     CloudProvider,
     LaunchOrder,
@@ -349,18 +348,12 @@ def _ask(provider: CloudProvider, work: LaunchWork) -> LaunchResult:
     regions = {bid.pool.region for bid in work.order.bids}
     region = regions.pop() if len(regions) == 1 else None
     found = provider.find_by_token(work.order.client_token, region)
-    return LaunchResult(tuple(_as_accepted(machine) for machine in sorted(found, key=_runs_first)))
+    return LaunchResult(tuple(machine.accepted() for machine in sorted(found, key=_runs_first)))
 
 
 def _runs_first(machine: CloudMachine) -> tuple[bool, str]:
     runs = machine.state in (MachineState.PENDING, MachineState.RUNNING)
     return not runs, machine.provider_instance_id
-
-
-def _as_accepted(machine: CloudMachine) -> AcceptedMachine:
-    return AcceptedMachine(
-        machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
-    )
 
 
 def _leasable(launch: Launch, now: datetime) -> bool:

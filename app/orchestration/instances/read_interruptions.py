@@ -22,7 +22,7 @@ from app.domain.lifecycle.instance import (
 )
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RuntimeController
-from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
+from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.instances.reconcile_instances import observe_machine
 from app.orchestration.instances.revise_end import corrects_end, revise_end
@@ -167,7 +167,7 @@ class ReadInterruptions(RuntimeController):
             if aggregate.now - one.deadline > timedelta(seconds=OVERDUE_AFTER_SECONDS):
                 # Read far too late to act on, and yet a word on who took it.
                 instance.noticed_at = instance.noticed_at or one.at
-                self._look_now(aggregate, instance)
+                order_look(aggregate, instance)
             else:
                 record_interruption(aggregate, instance, one.deadline, SOURCE, limits)
         elif one.kind is AnnouncementKind.REBALANCE:
@@ -184,11 +184,7 @@ class ReadInterruptions(RuntimeController):
                 ended = replace(machine, ended_at=one.at, ended_source=one.time_source)
                 observe_machine(aggregate, instance, ended, heard.asked_at, limits)
             else:
-                self._look_now(aggregate, instance)
-
-    def _look_now(self, aggregate: JobAggregate, instance: Instance) -> None:
-        instance.describe_at = aggregate.now
-        aggregate.uow.notify_after_commit(RECONCILE_CONTROLLER)
+                order_look(aggregate, instance)
 
     def _is_written(self, uow: UnitOfWork, provider: str, one: Announcement) -> bool:
         """Whether the transaction that applied a message was committed; a notice must be, and a

@@ -15,7 +15,7 @@ from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.methods.size_question import SizeTerms
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits

@@ -33,7 +33,7 @@ from app.domain.placement.placement_reasons import (
 )
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
 from app.domain.units.money import format_usd
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import ONE_GPU, WorkByGpu, left_of, told_for
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits

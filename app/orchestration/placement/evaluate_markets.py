@@ -38,8 +38,7 @@ from app.domain.placement.placement import Need, RankedOffer, rank_offers, work_
 from app.domain.spec.job_spec import JobSpec
 from app.domain.throughput.measured_work import NOT_MEASURED, MeasuredWork
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
-from app.orchestration.estimates.read_measured import read_measured
-from app.orchestration.estimates.read_start_up import with_start_up
+from app.orchestration.estimates.attempt_measures import read_measured, with_start_up
 from app.orchestration.estimates.work_by_gpu import ONE_GPU, WorkByGpu, quick_enough, work_on
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits, Runtime

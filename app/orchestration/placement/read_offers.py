@@ -13,7 +13,7 @@ from datetime import timedelta
 from app.domain.lifecycle.entities import Instance
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.gang_need import GangNeed
-from app.domain.placement.methods.gang_machines import MoveUnderWay, machines_for, place_of
+from app.domain.placement.methods.gang_machines import machines_for, place_of
 from app.domain.placement.methods.offer_book import OfferBook, Shortlist
 from app.domain.placement.no_offer import why_none_fits
 from app.domain.placement.placement import (
@@ -23,7 +23,7 @@ from app.domain.placement.placement import (
     need_of,
     rank_offers,
 )
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work, seconds_to_train, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
@@ -37,15 +37,7 @@ RECENT_INTERRUPTION = timedelta(minutes=30)
 def candidates(aggregate: JobAggregate, gang: GangNeed) -> list[Instance]:
     """Instances that an attempt of this gang may form over."""
     members = {member.instance_id for member in aggregate.members}
-    return machines_for(aggregate.usable(), gang, move_of(aggregate), members)
-
-
-def move_of(aggregate: JobAggregate) -> MoveUnderWay | None:
-    """The move that the job makes to another pool."""
-    job = aggregate.job
-    if job.moving_launch_id is None:
-        return None
-    return MoveUnderWay(job.moving_launch_id, is_on=job.moving_until_at is None)
+    return machines_for(aggregate.usable(), gang, aggregate.move, members)
 
 
 def offers_for(

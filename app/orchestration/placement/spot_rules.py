@@ -15,7 +15,7 @@ from app.domain.market.offer import Market
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.methods.spot_return import ReturnTerms, SpotRoom, spot_is_safe
 from app.domain.placement.patience import Patience
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work, left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits

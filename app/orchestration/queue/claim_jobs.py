@@ -24,10 +24,10 @@ from app.domain.placement.methods.offer_book import Quoted, Shortlist, shortlist
 from app.domain.placement.placement import need_of
 from app.domain.throughput.start_up import NOT_LEARNED, StartUp
 from app.orchestration.agents.register_agent import checkpoint_uri
+from app.orchestration.estimates.attempt_measures import keep_start_up, read_start_up
 from app.orchestration.estimates.estimate_remaining import record_scaling
-from app.orchestration.estimates.read_start_up import keep_start_up, read_start_up
 from app.orchestration.estimates.work_by_gpu import ONE_GPU
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis
 from app.orchestration.frame.lost_rows import (
@@ -37,7 +37,6 @@ from app.orchestration.frame.lost_rows import (
     highest_fence,
     number_beyond,
 )
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.silence import left_to_its_lease
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER

@@ -29,13 +29,11 @@ from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerm
 from app.domain.placement.placement import PlacementDomain, need_of, work_alike, work_speed
 from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of
-from app.orchestration.estimates.read_measured import read_measured
-from app.orchestration.estimates.read_start_up import own_limits
+from app.orchestration.estimates.attempt_measures import own_limits, read_measured
 from app.orchestration.estimates.work_by_gpu import left_of, told_for
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.move_gang import machines_of_move
 from app.orchestration.gang.reserve_budget import read_headroom

@@ -25,7 +25,6 @@ from app.domain.lifecycle.job import (
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.frame.timers import drain_expires_at, overdue_at
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling
 from app.orchestration.gang.end_attempt import end_attempt, wind_down
 from app.orchestration.gang.release_order import order_release
@@ -131,7 +130,7 @@ def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
         if attempt.state is AttemptState.PREPARING:
             message = "Every machine was ready, but no trainer started in time."
             enter_settling(aggregate, AttemptEvent.STALL_DETECTED, message, limits)
-    elif attempt.state is AttemptState.DRAINING and _come(drain_expires_at(attempt), now):
+    elif attempt.state is AttemptState.DRAINING and _come(attempt.drain_expires_at, now):
         message = "The time to save has run out."
         enter_settling(aggregate, AttemptEvent.DRAIN_EXPIRED, message, limits)
     elif attempt.state is AttemptState.SETTLING:
@@ -141,7 +140,7 @@ def _expire_attempt(aggregate: JobAggregate, limits: Limits) -> None:
 def _expire_instances(aggregate: JobAggregate, limits: Limits) -> None:
     for instance in aggregate.living():
         if instance.state is InstanceState.INTERRUPTING and _come(
-            overdue_at(instance), aggregate.now
+            instance.overdue_at, aggregate.now
         ):
             record_overdue(aggregate, instance, limits)
         elif instance.state is InstanceState.LAUNCHED and _come(

@@ -36,7 +36,7 @@ from app.orchestration.frame.lost_rows import lists_are_awaited, numbered_before
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.choose_gang_size import size_terms
-from app.orchestration.placement.read_offers import candidates, move_of, offer_book
+from app.orchestration.placement.read_offers import candidates, offer_book
 from app.orchestration.placement.spot_rules import has_left_spot, ways_back
 
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
@@ -60,7 +60,7 @@ def lacking_state(
         return None
     if lists_are_awaited(uow, aggregate.now):
         return None  # machines of this job may run that no row knows
-    move, usable = move_of(aggregate), aggregate.usable()
+    move, usable = aggregate.move, aggregate.usable()
     healthy = [one for one in usable if not one.suspect and one.unreachable_at is None]
     trains = attempt is not None and attempt.state in TRAINING_ATTEMPT_STATES
     end = end_of_move(healthy, gang, move, trains=trains)

@@ -23,12 +23,11 @@ from app.domain.placement.decision import Transition
 from app.domain.placement.gang_size import has_room, size_option
 from app.domain.placement.methods.gang_machines import place_of
 from app.domain.throughput.gang_scaling import GangScaling
+from app.orchestration.estimates.attempt_measures import read_measured
 from app.orchestration.estimates.estimate_remaining import record_scaling
-from app.orchestration.estimates.read_measured import read_measured
 from app.orchestration.estimates.work_by_gpu import speeds_of
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RowController
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.choose_gang_size import size_terms
 from app.orchestration.placement.read_offers import candidates, offers_for

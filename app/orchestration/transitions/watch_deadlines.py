@@ -21,13 +21,12 @@ from app.domain.placement.decide import GangState, decide
 from app.domain.placement.decision import Abandon, Decision, MarketDecision
 from app.domain.placement.methods.offer_book import Quoted
 from app.domain.units.durations import format_duration
+from app.orchestration.estimates.attempt_measures import start_up_of
 from app.orchestration.estimates.estimate_remaining import keep_progress
-from app.orchestration.estimates.read_start_up import start_up_of
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
-from app.orchestration.frame.parsed_specs import parsed_spec
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.placement.decision_log import NO_REASONS, Reasons
 from app.orchestration.placement.evaluate_markets import DeadlineJob, MarketEvaluator, MarketValues

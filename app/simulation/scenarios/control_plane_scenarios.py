@@ -76,7 +76,7 @@ def _drained_by_lease(run: WorldRun) -> None:
     seen.expect(resumed is not None and resumed > 1_000, f"resumed at {resumed}")
 
 
-def _cancel_races_the_reply(run: WorldRun) -> None:
+def cancel_races_the_reply(run: WorldRun) -> None:
     """The cloud has started machines, its answer is on the way, and a person cancels."""
     run.world.worker.late.before_apply += [30.0]
     when(run, "launch_submitted", lambda: run.users.cancel(run.world.jobs[0]), after=10.0)
@@ -170,7 +170,7 @@ CONTROL_PLANE_SCENARIOS = {
     "clock_jumps_back": Scenario(_clock_jumps(-40.0), check_succeeded(1)),
     "outage": Scenario(_away_for(1_200.0), check_succeeded(1)),
     "outage_beyond_the_lease": Scenario(_away_for(2_400.0), _drained_by_lease, hours=4.0),
-    "cancel_races_a_launch_reply": Scenario(_cancel_races_the_reply, _cancelled_without_a_leak),
+    "cancel_races_a_launch_reply": Scenario(cancel_races_the_reply, _cancelled_without_a_leak),
     "cancel_while_training": Scenario(_cancel_while_training, _saved_before_it_left),
     "pause_and_resume": Scenario(_pause_and_resume, _paused_and_resumed),
     "budget_used_up": Scenario(

@@ -15,6 +15,7 @@ from app.domain.market.offer import Market
 from app.ports.cloud_provider import RefusalKind
 from app.simulation.faults.fault_kinds import Fault
 from app.simulation.runs.run_world import WorldRun
+from app.simulation.scenarios.control_plane_scenarios import cancel_races_the_reply
 from app.simulation.scenarios.scenario import (
     EndState,
     agent,
@@ -91,11 +92,6 @@ def _never_boots(run: WorldRun) -> None:
 
 def _cancelled_at_once(run: WorldRun) -> None:
     when(run, "launch_accepted", lambda: run.users.cancel(run.world.jobs[0]), after=1.0)
-
-
-def _cancel_races_the_reply(run: WorldRun) -> None:
-    run.world.worker.late.before_apply += [30.0]
-    when(run, "launch_submitted", lambda: run.users.cancel(run.world.jobs[0]), after=10.0)
 
 
 def _cancelled(run: WorldRun) -> None:
@@ -244,7 +240,7 @@ HOUR_SCENARIOS = {
     "hour_terminations_refused": in_an_hour(_terminations_refused, check_succeeded(1)),
     "hour_never_boots": in_an_hour(_never_boots, check_succeeded()),
     "hour_cancelled_at_once": in_an_hour(_cancelled_at_once, _cancelled),
-    "hour_cancel_races_a_reply": in_an_hour(_cancel_races_the_reply, _cancelled),
+    "hour_cancel_races_a_reply": in_an_hour(cancel_races_the_reply, _cancelled),
     "hour_hangs": in_an_hour(_hangs, recovered_with_a_witness),
     "hour_hangs_alone": in_an_hour(_hangs_alone, recovered_with_a_witness, short_job(1)),
     "hour_away": in_an_hour(_away, check_succeeded(1)),

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from sqlalchemy import text
 
+from app.domain.lifecycle.attempt import DRAIN_GRACE_SECONDS
 from app.orchestration.frame.limits import Limits
-from app.orchestration.frame.timers import DRAIN_GRACE_SECONDS
 from app.simulation.engine.invariant_error import InvariantError
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession

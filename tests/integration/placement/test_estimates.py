@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,8 +22,7 @@ from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import run_controller
 from app.storage.jobs.kept_estimate_rows import KeptEstimate
 from app.storage.schema import money_tables, tables
-from tests.support.api.people_api import settings_for
-from tests.support.cli.cli_world import World, small_world
+from tests.support.cli.cli_world import World
 from tests.support.stories.money_story import ON_DEMAND_PRICE, POOL, START, MoneyStory
 from tests.support.stories.presence import present
 
@@ -42,13 +40,6 @@ estimate: {hours: 10, gpu: V100}
 deadline: 20h
 budget_usd: 120
 """
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
 
 
 def ask(world: World, spec: dict[str, object], seed: int = 0) -> tuple[int, dict[str, Any]]:

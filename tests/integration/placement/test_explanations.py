@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import UUID
 
 import httpx
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import select
 
 from app.api.jobs.explanation_shapes import Explanation
 from app.domain.lifecycle.job import JobState
@@ -23,19 +21,12 @@ from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.storage.jobs.placement_decision_rows import KEPT_MOST
 from app.storage.schema import tables
 from app.web.job.why_here import why_here
-from tests.support.api.people_api import make_key, make_project, settings_for
-from tests.support.cli.cli_world import World, small_world
+from tests.support.api.people_api import make_key, make_project
+from tests.support.cli.cli_world import World
 from tests.support.stories import decision_story
 from tests.support.stories.money_story import POOL
 
 POOL_A = "local/us-west-2/us-west-2a/p3.2xlarge/spot"
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
 
 
 def told(world: World, job: str, **query: object) -> Explanation:

@@ -18,10 +18,9 @@ from sqlalchemy import Engine, update
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Pool
 from app.domain.placement.methods.spot_return import may_return, spot_is_safe
+from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.estimate_job import estimate_job
-from app.orchestration.estimates.read_start_up import own_limits
-from app.orchestration.frame.aggregate import open_job
-from app.orchestration.frame.parsed_specs import parsed_spec
+from app.orchestration.frame.aggregate import open_job, parsed_spec
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.shrink_gang import hold_seconds
 from app.orchestration.placement.choose_gang_size import size_terms

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from app.domain.spec.job_spec import parse_spec
 from app.orchestration.estimates.estimate_job import JobEstimate, estimate_job
 from app.storage.schema import money_tables
 from tests.support.api.agent_api import wait_until
-from tests.support.api.people_api import settings_for
-from tests.support.cli.cli_world import World, small_world
+from tests.support.cli.cli_world import World
 from tests.support.stories.orchestration_story import ON_DEMAND_A, Story
 
 SPEC = {
@@ -28,13 +26,6 @@ SPEC = {
 }
 A100 = Hardware("A100", 1, 40, 12, 85)
 FAST = Pool("local", "us-west-2", "us-west-2a", "a2-highgpu-1g", Market.ON_DEMAND)
-
-
-@pytest.fixture
-def world(engine: Engine, database_url: str, valkey_url: str, tmp_path: Path) -> Iterator[World]:
-    settings = settings_for(database_url, valkey_url, tmp_path / "state")
-    with small_world(settings, engine, tmp_path) as made:
-        yield made
 
 
 def post(

@@ -36,7 +36,6 @@ from app.orchestration.queue.submit_job import submit_job
 from app.orchestration.transitions.expire_deadlines import ExpireDeadlines
 from app.orchestration.transitions.resize_gangs import ResizeGangs
 from app.ports.cloud_provider import (
-    AcceptedMachine,
     CloudMachine,
     LaunchOrder,
     LaunchResult,
@@ -100,7 +99,7 @@ class PaperCloud:
         self.orders.append(order)
         known = self.find(order.client_token)
         if known:
-            return LaunchResult(tuple(accepted_of(machine) for machine in known))
+            return LaunchResult(tuple(machine.accepted() for machine in known))
         refused = []
         for bid in order.bids:
             if self.room.get(bid.pool, order.count) < order.min_count:
@@ -110,7 +109,7 @@ class PaperCloud:
             started = [self.start(bid.pool, order) for _ in range(count)]
             if bid.pool in self.room:
                 self.room[bid.pool] -= count
-            return LaunchResult(tuple(accepted_of(machine) for machine in started), tuple(refused))
+            return LaunchResult(tuple(machine.accepted() for machine in started), tuple(refused))
         return LaunchResult((), tuple(refused))
 
     def poll_launch(self, operation: str) -> LaunchResult:
@@ -382,10 +381,3 @@ class Story:
 
     def _one(self, table: Any, row_id: UUID) -> Any:
         return self.rows(table, table.c.id == row_id)[0]
-
-
-def accepted_of(machine: CloudMachine) -> AcceptedMachine:
-    """The machine as the answer to its launch names it."""
-    return AcceptedMachine(
-        machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
-    )

@@ -18,7 +18,7 @@ from app.ports.cloud_provider import (
     ProviderError,
     RefusalKind,
 )
-from tests.support.stories.orchestration_story import PaperCloud, accepted_of
+from tests.support.stories.orchestration_story import PaperCloud
 
 
 @dataclass
@@ -85,5 +85,5 @@ class SlowCloud(PaperCloud):
         ready_at = self._begun[token] + timedelta(seconds=self.operation_seconds)
         if self.story.time < ready_at:
             return LaunchResult(pending_operation=token)
-        accepted = tuple(accepted_of(machine) for machine in self.find(token))
+        accepted = tuple(machine.accepted() for machine in self.find(token))
         return LaunchResult(accepted, self._refused[token])

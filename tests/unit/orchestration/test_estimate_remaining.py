@@ -13,6 +13,7 @@ from app.domain.lifecycle.entities import Attempt, Contact, Job
 from app.domain.lifecycle.job import JobState
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.throughput.start_up import StartUp
+from app.orchestration.estimates.attempt_measures import keep_pace, pace_of, start_up_of
 from app.orchestration.estimates.estimate_remaining import (
     WorkLeft,
     keep_progress,
@@ -20,8 +21,6 @@ from app.orchestration.estimates.estimate_remaining import (
     record_training,
     work_left,
 )
-from app.orchestration.estimates.keep_pace import keep_pace, pace_of
-from app.orchestration.estimates.read_start_up import start_up_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SPEC = JobSpec.model_validate({"run": "true"})

@@ -41,7 +41,6 @@ from app.adapters.providers.gcp.zones.vm_names import (
 from app.domain.market.machine_catalog import MachineCatalog
 from app.domain.market.offer import Market, Pool
 from app.ports.cloud_provider import (
-    AcceptedMachine,
     CloudMachine,
     LaunchOrder,
     LaunchOutcomeUnknown,
@@ -260,7 +259,7 @@ class MachineLauncher:
             refused = tuple(
                 PoolRefusal(pool, RefusalKind.NO_CAPACITY, text) for pool in sorted(pools)
             )
-        accepted = tuple(replace(_accepted(one), note=pending.note) for one in machines)
+        accepted = tuple(one.accepted(pending.note) for one in machines)
         return LaunchResult(accepted=accepted, refused=refused)
 
     def _there(self, deadline: Deadline, order: LaunchOrder, *, sure: bool) -> tuple[ListedVm, ...]:
@@ -290,7 +289,7 @@ class MachineLauncher:
         if order is not None:
             _same_order(order, there)
         if len(there) >= pending.min_count:
-            return LaunchResult(accepted=tuple(_accepted(one.machine) for one in there))
+            return LaunchResult(accepted=tuple(one.machine.accepted() for one in there))
         if there:
             return self._given_back(deadline, pending, [one.machine for one in there], said)
         deployments = {one.tags.get(to_tag(DEPLOYMENT_LABEL)) for one in holders}
@@ -385,9 +384,3 @@ def _runs(machine: CloudMachine) -> bool:
 
 def _over(machine: CloudMachine) -> bool:
     return machine.state is MachineState.TERMINATED
-
-
-def _accepted(machine: CloudMachine) -> AcceptedMachine:
-    return AcceptedMachine(
-        machine.provider_instance_id, machine.pool, machine.launched_at, machine.launched_source
-    )

@@ -1,19 +1,25 @@
-"""How long a job's trainer takes to start, read from rows, and the limits that count with it.
+"""What agents measured of a job's attempts: the pace of steps, and the start-up of its trainer.
 
-Lives here: the figure of a job or of a spec, kept on the job when an attempt ends, and the
-deployment's times with it. Not here: the figure itself (`throughput.start_up`), or the rate of what
-follows the first step (`estimate_remaining`).
+Lives here: the way from a report into a machine's contact, and from there or from the fact of its
+end onto the attempt and the job; the deployment's times with a job's start-up; and what other runs
+of the same work measured. Not here: the measuring (`rules.step_pace`), the figures themselves
+(`throughput.start_up`, `throughput.measured_work`), or what follows from them
+(`estimate_remaining`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from app.domain.availability.hazard_by_age import EXPERIENCE_KEPT
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Contact, Job
+from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.spec_document import SpecDocument
+from app.domain.throughput.measured_work import MeasuredWork, measured_work
 from app.domain.throughput.same_work import work_digest
 from app.domain.throughput.start_up import (
     NOT_LEARNED,
@@ -22,10 +28,97 @@ from app.domain.throughput.start_up import (
     learn_start_up,
     start_up_by_saves,
 )
-from app.orchestration.estimates.estimate_remaining import newest_of, unstepped_seconds
 from app.orchestration.frame.aggregate import JobAggregate
+from app.orchestration.frame.fact_context import number, whole_number
 from app.orchestration.frame.limits import Limits
 from app.storage.unit_of_work import UnitOfWork
+from trainer.protocol.agent_report import Pace
+
+
+def hear_pace(contact: Contact, pace: Pace | None) -> None:
+    """Take over what a report says; one that says nothing changes nothing."""
+    if pace is not None:
+        contact.first_step, contact.last_step = pace.first_step, pace.last_step
+        contact.stepping_seconds = pace.stepping_seconds
+        contact.start_up_seconds = pace.start_up_seconds
+
+
+def forget_pace(contact: Contact) -> None:
+    """The machine works for another attempt: nothing was seen of it yet."""
+    contact.step = contact.step_at = None
+    contact.first_step = contact.last_step = None
+    contact.stepping_seconds = contact.start_up_seconds = None
+
+
+def pace_of(measured: Contact | Attempt | None) -> Pace | None:
+    """What was measured; None where nothing was."""
+    if measured is None or measured.first_step is None or measured.last_step is None:
+        return None
+    if measured.stepping_seconds is None or measured.start_up_seconds is None:
+        return None
+    return Pace(
+        measured.first_step,
+        measured.last_step,
+        measured.stepping_seconds,
+        measured.start_up_seconds,
+    )
+
+
+def told_pace(value: object) -> Pace | None:
+    """A pace in the data of a fact; None for anything that is none."""
+    if not isinstance(value, dict):
+        return None
+    first, last = whole_number(value.get("first_step")), whole_number(value.get("last_step"))
+    stepping, start_up = (
+        number(value.get("stepping_seconds")),
+        number(value.get("start_up_seconds")),
+    )
+    if first is None or last is None or stepping is None or start_up is None:
+        return None
+    if not 0 <= first <= last or stepping < 0 or start_up < 0:
+        return None
+    return Pace(first, last, stepping, start_up)
+
+
+def keep_pace(attempt: Attempt, found: Iterable[Pace | None]) -> None:
+    """Keep on an attempt what its machines measured: of the one that came furthest."""
+    paces = [pace for pace in (pace_of(attempt), *found) if pace is not None]
+    if not paces:
+        return
+    best = max(paces, key=lambda pace: (pace.last_step, pace.stepping_seconds))
+    attempt.first_step, attempt.last_step = best.first_step, best.last_step
+    attempt.stepping_seconds = best.stepping_seconds
+    attempt.start_up_seconds = best.start_up_seconds
+    if attempt.trained_at is not None:
+        attempt.first_step_at = attempt.trained_at + timedelta(seconds=best.start_up_seconds)
+
+
+def newest_of(contacts: list[Contact], attempt: Attempt | None) -> Contact | None:
+    """Of the live attempt's machines the one that came furthest; None before any step."""
+    return max(
+        (c for c in contacts if c.step is not None and _current(c, attempt)),
+        key=lambda contact: contact.step or 0,
+        default=None,
+    )
+
+
+def _current(contact: Contact, attempt: Attempt | None) -> bool:
+    return attempt is not None and contact.fence == attempt.fence
+
+
+def unstepped_seconds(
+    attempt: Attempt | None, newest: Contact | None, now: datetime
+) -> float | None:
+    """How long a trainer runs without having made a step; None if it has, or does not run.
+
+    A command that tells no steps has made some by its first save.
+    """
+    if attempt is None or attempt.trained_at is None or attempt.state is not AttemptState.RUNNING:
+        return None
+    stepped = newest is not None and (newest.step or 0) > (attempt.parent_step or 0)
+    if stepped or pace_of(newest) is not None or attempt.committed_at is not None:
+        return None
+    return max(0.0, (now - attempt.trained_at).total_seconds())
 
 
 def read_start_up(uow: UnitOfWork, project_id: UUID, spec: SpecDocument) -> StartUp | None:
@@ -114,3 +207,9 @@ def with_start_up(limits: Limits, start_up: StartUp | None) -> Limits:
 def _newest(aggregate: JobAggregate) -> Contact | None:
     found = [aggregate.uow.instances.contact(member.instance_id) for member in aggregate.members]
     return newest_of([one for one in found if one is not None], aggregate.attempt)
+
+
+def read_measured(uow: UnitOfWork, project_id: UUID, spec: JobSpec, now: datetime) -> MeasuredWork:
+    """What the newest runs of this work say of kinds of machine and of sizes of gang."""
+    since = now - EXPERIENCE_KEPT
+    return measured_work(uow.pool_experience.measured_runs(project_id, spec.to_json(), since))
