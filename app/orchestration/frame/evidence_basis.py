@@ -2,7 +2,8 @@
 
 Offers and expected costs are gathered while nothing is locked, which may take seconds. Under the
 job's lock a controller compares. Where market, size, fence, transition or members have changed, it
-drops the evidence and is rung again. Not here: the evidence (`evaluate_markets`, `offer_book`).
+drops the evidence and is rung again; offers that have grown old it reads anew. Not here: the
+evidence (`evaluate_markets`, `offer_book`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from app.domain.lifecycle.entities import Job
 from app.domain.market.offer import Market
 from app.orchestration.frame.aggregate import JobAggregate
 from app.storage.unit_of_work import UnitOfWork
+
+OFFERS_OLD_SECONDS = 2.0
+"""Offers are read for all jobs of a round at once; a job whose turn is later reads them anew."""
+
+
+def offers_are_old(read_at: datetime, now: datetime) -> bool:
+    """Whether a decision must not rest on them any more."""
+    return (now - read_at).total_seconds() > OFFERS_OLD_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

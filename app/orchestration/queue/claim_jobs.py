@@ -29,7 +29,7 @@ from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.work_by_gpu import ONE_GPU
 from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
-from app.orchestration.frame.evidence_basis import EvidenceBasis
+from app.orchestration.frame.evidence_basis import EvidenceBasis, offers_are_old
 from app.orchestration.frame.lost_rows import (
     AwaitedLists,
     awaited_lists,
@@ -53,10 +53,6 @@ from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
 
 _ACTOR = Actor(ActorKind.CONTROLLER, CLAIM_CONTROLLER)
-
-
-OFFERS_OLD_SECONDS = 2.0
-"""Offers are read for all jobs of a round at once; a claim that comes later reads them anew."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,7 @@ class ClaimJobs(RuntimeController):
     def apply(self, uow: UnitOfWork, work: ReadyJob, result: JobOffers) -> None:
         """Claim one job, or write why it waits."""
         now = self._runtime.clock.now()
-        if (now - work.read_at).total_seconds() > OFFERS_OLD_SECONDS:
+        if offers_are_old(work.read_at, now):
             offers = uow.offers.all()
             fresh = {
                 one: replace(_shortlist(offers, work.queued, one, now), speeds=old.speeds)

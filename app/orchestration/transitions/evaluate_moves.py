@@ -33,7 +33,7 @@ from app.orchestration.estimates.attempt_measures import own_limits, read_measur
 from app.orchestration.estimates.work_by_gpu import left_of, told_for
 from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
-from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
+from app.orchestration.frame.evidence_basis import EvidenceBasis, offers_are_old, read_basis
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.move_gang import machines_of_move
 from app.orchestration.gang.reserve_budget import read_headroom
@@ -62,6 +62,7 @@ class MovableJob:
     node_count: int = field(repr=False)
     speeds: GpuThroughput = field(repr=False)
     offers: Quoted = field(repr=False)
+    read_at: datetime = field(repr=False)
     experience: ByPool = field(repr=False)
     basis: EvidenceBasis = field(repr=False)
 
@@ -75,7 +76,7 @@ class EvaluateMoves(RuntimeController):
     def select(self, uow: UnitOfWork, limit: int) -> list[MovableJob]:
         """Jobs due to be looked at, with the offers of now."""
         due = uow.jobs.movable_ids(uow.now, self._latest(uow), limit)
-        offers = uow.offers.all() if due else []
+        offers, at = (uow.offers.all() if due else []), self._runtime.clock.now()
         found = []
         for job_id in due:
             job = uow.jobs.get(job_id)
@@ -84,15 +85,13 @@ class EvaluateMoves(RuntimeController):
                 speeds = _speeds(uow, job)
                 basis = read_basis(uow, job)
                 found.append(
-                    MovableJob(job_id, job.spec, job.node_count, speeds, offers, lived, basis)
+                    MovableJob(job_id, job.spec, job.node_count, speeds, offers, at, lived, basis)
                 )
         return found
 
     def effect(self, work: MovableJob) -> Shortlist:
         """Sort out the offers, which may be thousands, while nothing is locked."""
-        need = need_of(parsed_spec(work.spec), Market.SPOT, work.node_count)
-        found = shortlist(work.offers, need, self._runtime.clock.now())
-        return replace(found, speeds=work.speeds)
+        return _sort_out(work, work.offers, self._runtime.clock.now())
 
     def next_due(self, uow: UnitOfWork) -> datetime | None:
         """When the first such job is to be looked at."""
@@ -104,7 +103,9 @@ class EvaluateMoves(RuntimeController):
 
     def apply(self, uow: UnitOfWork, work: MovableJob, result: Shortlist) -> None:
         """Look at one job: follow its move, or see whether one repays."""
-        limits = self._runtime.limits
+        limits, now = self._runtime.limits, self._runtime.clock.now()
+        if offers_are_old(work.read_at, now):
+            result = _sort_out(work, uow.offers.all(), now)
         with open_job(
             uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
         ) as aggregate:
@@ -119,6 +120,11 @@ class EvaluateMoves(RuntimeController):
                 uow.notify_after_commit(MOVE_CONTROLLER)
             elif job.state is JobState.RUNNING and job.market_mode is Market.SPOT:
                 _evaluate(aggregate, work, result, limits)
+
+
+def _sort_out(work: MovableJob, offers: Quoted, now: datetime) -> Shortlist:
+    need = need_of(parsed_spec(work.spec), Market.SPOT, work.node_count)
+    return replace(shortlist(offers, need, now), speeds=work.speeds)
 
 
 def _longest(limits: Limits) -> float:

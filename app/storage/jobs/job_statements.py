@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, and_, bindparam, func, or_, select, text
+from sqlalchemy import BindParameter, Column, TextClause, and_, bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
@@ -25,34 +25,29 @@ _BY: BindParameter[Any] = bindparam("by")
 _AT_MOST: BindParameter[Any] = bindparam("at_most")
 _OF_JOB: BindParameter[Any] = bindparam("of_job")
 
-DUE_TIMERS = Ready(
-    select(_jobs.c.id)
-    .where(_jobs.c.timer_at <= _BY)
-    .order_by(_jobs.c.timer_at, _jobs.c.id)
-    .limit(_AT_MOST)
-)
-FIRST_TIMER = Ready(select(func.min(_jobs.c.timer_at)).where(_jobs.c.timer_at.is_not(None)))
-PROMISED = Ready(
-    select(_jobs.c.id)
-    .where(_promised, look_is_due(_jobs.c.slack_look_at))
-    .order_by(_jobs.c.id)
-    .limit(_AT_MOST)
-)
+
+def _due(at: Column[Any]) -> Ready:
+    """Jobs whose instant has come, earliest first."""
+    return Ready(select(_jobs.c.id).where(at <= _BY).order_by(at, _jobs.c.id).limit(_AT_MOST))
+
+
+def _first(at: Column[Any]) -> Ready:
+    return Ready(select(func.min(at)).where(at.is_not(None)))
+
+
+def _to_look_at(which: TextClause, at: Column[Any]) -> Ready:
+    """Jobs of a condition that are to be looked at, by id."""
+    return Ready(
+        select(_jobs.c.id).where(which, look_is_due(at)).order_by(_jobs.c.id).limit(_AT_MOST)
+    )
+
+
+DUE_TIMERS, FIRST_TIMER = _due(_jobs.c.timer_at), _first(_jobs.c.timer_at)
+DUE_PRUNING, FIRST_PRUNING = _due(_jobs.c.prune_at), _first(_jobs.c.prune_at)
+PROMISED = _to_look_at(_promised, _jobs.c.slack_look_at)
 FIRST_PROMISE = Ready(select(func.min(look_at(_jobs.c.slack_look_at))).where(_promised))
-MOVABLE = Ready(
-    select(_jobs.c.id)
-    .where(_movable, look_is_due(_jobs.c.move_look_at))
-    .order_by(_jobs.c.id)
-    .limit(_AT_MOST)
-)
+MOVABLE = _to_look_at(_movable, _jobs.c.move_look_at)
 FIRST_MOVE = Ready(select(func.min(look_at(_jobs.c.move_look_at))).where(_movable))
-DUE_PRUNING = Ready(
-    select(_jobs.c.id)
-    .where(_jobs.c.prune_at <= _BY)
-    .order_by(_jobs.c.prune_at, _jobs.c.id)
-    .limit(_AT_MOST)
-)
-FIRST_PRUNING = Ready(select(func.min(_jobs.c.prune_at)).where(_jobs.c.prune_at.is_not(None)))
 CLOSABLE = Ready(
     select(_jobs.c.id)
     .where(

@@ -20,7 +20,8 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.placement_decision import DecisionVerdict, PlacementDecision
 from app.domain.wording.market_words import staying_words
-from app.orchestration.queue.claim_jobs import OFFERS_OLD_SECONDS, ClaimJobs
+from app.orchestration.frame.evidence_basis import OFFERS_OLD_SECONDS
+from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.storage.schema import tables
 from tests.support.stories.market_choice_story import (
     ESTIMATE,

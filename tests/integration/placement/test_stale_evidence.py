@@ -15,6 +15,7 @@ from sqlalchemy import Engine, delete
 
 from app.domain.market.offer import Market
 from app.orchestration.frame.controller_frame import AnyController, apply_phase, effect_phase
+from app.orchestration.frame.evidence_basis import OFFERS_OLD_SECONDS
 from app.orchestration.frame.limits import Limits
 from app.orchestration.queue.claim_jobs import ClaimJobs
 from app.orchestration.transitions.evaluate_moves import EvaluateMoves
@@ -120,6 +121,17 @@ def test_a_job_that_has_not_changed_moves(story: Story) -> None:
     job_id = _movable(story)
     _rung(story, EvaluateMoves(story.runtime), job_id, None)
     assert story.job(job_id).moving_launch_id is not None
+
+
+def _dear_again_for_a_while(story: Story, _job_id: UUID) -> None:
+    story.quote(PRICES)
+    story.sleep(OFFERS_OLD_SECONDS + 1)
+
+
+def test_a_move_is_not_begun_by_offers_that_have_grown_old(story: Story) -> None:
+    job_id = _movable(story)
+    _rung(story, EvaluateMoves(story.runtime), job_id, _dear_again_for_a_while)
+    assert story.job(job_id).moving_launch_id is None
 
 
 @pytest.mark.parametrize("change", [_market, _count, _fence, _transition, _members])
