@@ -16,6 +16,7 @@ from app.api.health.monitoring import RequestCounts, exposition
 from app.cli.server import up
 from app.settings import PREFIX, Settings
 from app.storage.reports.deployment_facts import DeploymentFacts, ProjectSpend
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 from tests.support.stories.presence import present
 
@@ -265,12 +266,10 @@ def test_the_image_runs_as_its_own_user_and_holds_no_servers():
     final = dockerfile.rpartition("\nFROM ")[2]
     assert re.findall(r"^USER (.+)$", final, re.MULTILINE) == [SERVICES["api"]["user"]]
     assert re.search(r"^ARG BASE_IMAGE=\S+:\d+\.\d+\.\d+", dockerfile, re.MULTILINE)
-    ran = subprocess.run(
+    ran = run_command(
         [sys.executable, "deploy/requirements.py", "--without-servers", "aws"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=60,
+        cwd=ROOT,
         check=True,
     )
     installed = re.findall(r"^([a-z0-9-]+)==", ran.stdout, re.MULTILINE)
@@ -295,13 +294,7 @@ def prepare(tmp_path: Path) -> Prepare:
     shutil.copytree(ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("certs"))
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", str(tmp_path / "deploy/prepare.sh"), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        return run_command(["sh", str(tmp_path / "deploy/prepare.sh"), *arguments], timeout=300)
 
     return run
 

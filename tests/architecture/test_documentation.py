@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from app.cli.server.launch_stages import JobHistory, refusal_failure
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.spec.job_spec_fields import Checkpoint, Resources
 from app.settings import PREFIX, Settings, render_page
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOMS, ROOT, source_files, strings_of
 from tests.support.stories.presence import present
 
@@ -58,14 +58,7 @@ def _commands(command: Any, name: str) -> Iterator[str]:
     ],
 )
 def test_a_generated_page_is_what_its_command_writes(page: str, module: str):
-    printed = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    printed = run_command([sys.executable, "-m", module], timeout=300, cwd=ROOT, check=True)
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     assert text == printed.stdout, "run: make docs-regenerate"
 

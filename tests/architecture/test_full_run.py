@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 COMMITS_MAX = 40
@@ -12,9 +13,7 @@ RECORD = ".ci/last-full-run"
 
 
 def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
-    )
+    return run_command(["git", *arguments], timeout=60, cwd=ROOT)
 
 
 def _count(commits: str) -> int:

@@ -5,12 +5,12 @@ The contracts themselves are in pyproject.toml under [tool.importlinter].
 
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT, imported_modules, source_files
 
 _SDKS = ("boto3", "botocore", "google.cloud", "google.auth", "torch", "numpy", "sklearn")
@@ -42,13 +42,8 @@ _OFFENCES = {
 
 def _verdicts(project: Path) -> dict[str, str]:
     """What import-linter says of each contract: KEPT or BROKEN."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
-        cwd=project,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    done = run_command(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"], timeout=300, cwd=project
     )
     return dict(re.findall(r"^(.+?) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE))
 
@@ -94,14 +89,11 @@ def test_api_and_worker_start_without_cloud_sdk_pytorch_and_numpy(
 ):
     """A worker loads numpy at the first choice for a job with a deadline, an SDK for its cloud."""
     code = f"import {program}, sys; print(*sorted(sys.modules))"
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-c", code],
+        timeout=300,
         cwd=ROOT,
         env={"PATH": "/usr/bin:/bin", "LOWTIDE_STATE_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert done.returncode == 0, f"{program} cannot be imported:\n{done.stderr}"
     assert done.stderr == ""

@@ -16,15 +16,14 @@ from tests.support.aws.aws_parts import ENVIRONMENT
 from tests.support.gce.gce_fake import open_fake_gce
 from tests.support.gce.gce_fake_engine import World
 from tests.support.gce.gce_fake_state import PROJECT
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 
 def run(**variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, **ENVIRONMENT, **variables}
     command = [sys.executable, "-m", "tests.cloud"]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=400
-    )
+    return run_command(command, timeout=400, cwd=ROOT, env=environment)
 
 
 def test_without_an_account_it_says_that_nothing_was_tested() -> None:

@@ -7,7 +7,6 @@ server has PostgreSQL keep old versions of rows, and put new ones elsewhere.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from sqlalchemy import create_engine, text
 
 from app.simulation.runs.run_seed import run_seed
 from tests.simulation.conftest import NewDatabase
+from tests.support.servers.finished_commands import run_command
 
 ROOT = Path(__file__).parents[2]
 SEED = 7
@@ -25,14 +25,11 @@ SEED = 7
 
 def digest_in_a_process(url: str, hours: float, hash_seed: str, *more: str) -> str:
     command = [sys.executable, "-m", "app.simulation", "--seed", str(SEED), "--hours", str(hours)]
-    run = subprocess.run(
+    run = run_command(
         [*command, "--database", url, "--digest", *more],
+        timeout=400,
         cwd=ROOT,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip()

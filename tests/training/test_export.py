@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from torch import Tensor, nn
 
+from tests.support.servers.finished_commands import run_command
 from tests.training.gang.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variables
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.export import export
@@ -77,27 +78,21 @@ def exported(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def train(folder: Path, resume: Path | None) -> None:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     variables = {**rank_variables(folder, resume, fence=2), "LOWTIDE_PRICE_PER_HOUR_USD": "3.6"}
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-m", "trainer.training.train", "--config", folder / "config.json"],
+        timeout=LIMIT_SECONDS,
         cwd=REPOSITORY,
         env=variables,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
 def command(checkpoint: Path, out: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
     fixed: list[str | Path] = ["--checkpoint", checkpoint, "--out", out, "--format"]
-    return subprocess.run(
+    return run_command(
         [sys.executable, "-m", "trainer.training.export", *fixed, *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
         timeout=LIMIT_SECONDS,
-        check=False,
+        cwd=REPOSITORY,
     )
 
 

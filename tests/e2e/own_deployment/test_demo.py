@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deployment.control_plane import LOWTIDE, clean_environment, left_running
+from tests.support.servers.finished_commands import run_command
 
 _LIMIT_SECONDS = 480.0
 
@@ -24,14 +25,12 @@ def test_the_demo_ends_well_and_leaves_nothing_running(prove: tuple[str, ...]) -
     with tempfile.TemporaryDirectory(prefix="lowtide-demo-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        done = subprocess.run(
+        done = run_command(
             [LOWTIDE, "demo", *prove, "--state-dir", str(folder / "state"), "--port", "0"],
+            timeout=_LIMIT_SECONDS,
             cwd=folder,
             env=clean_environment(),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT_SECONDS,
         )
         said = done.stdout
         assert done.returncode == 0, said + done.stderr

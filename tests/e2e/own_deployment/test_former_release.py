@@ -8,7 +8,6 @@ room for this release. Not here: each migration by itself (tests/integration/pos
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tests.support.deployment.former_release import (
     second_api,
     unpack_former_release,
 )
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.postgres import fast_folder
 from tests.support.sources.source_tree import ROOT
 
@@ -148,10 +148,7 @@ def _opens_pages(url: str, cookies: httpx.Cookies) -> bool:
 
 def _migrate(plane: ControlPlane) -> None:
     """As an operator does it: `lowtide migrate` of this release, while the former one runs."""
-    done = subprocess.run(
-        [LOWTIDE, "migrate", "--state-dir", str(plane.state_dir)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    done = run_command([LOWTIDE, "migrate", "--state-dir", str(plane.state_dir)], timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -13,6 +13,7 @@ import pytest
 from app.adapters.providers.boot_script import render
 from tests.support.boot.image_notes import NOTES, dress
 from tests.support.boot.image_root import PATH, ImageRoot, image_root
+from tests.support.servers.finished_commands import run_command
 
 TRAINER, ROOT_USER = 10002, 0
 EC2_DNS = "169.254.169.253"  # Amazon VPC user guide, "Amazon DNS server"; the other is VPC + 2
@@ -82,13 +83,7 @@ def _block(
     lines = render(given, cloud).splitlines()
     assert lines.pop() == 'main "$@"'
     root.file("/step", "\n".join([*lines, 'mkdir -p "$home"', step]) + "\n", 0o700)
-    return subprocess.run(
-        root.enter(["/bin/sh", "/step"]),
-        env={"PATH": PATH},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return run_command(root.enter(["/bin/sh", "/step"]), timeout=60, env={"PATH": PATH})
 
 
 @pytest.mark.parametrize("cloud", ["ec2", "gce"])

@@ -21,6 +21,7 @@ from app.adapters.providers.boot_script import render
 from tests.support.boot.dressed_machine import DressedMachine, dressed_machine
 from tests.support.boot.image_notes import NOTES, dress
 from tests.support.boot.image_root import PATH, ImageRoot, image_root
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.http_server import HttpServer, QuietHandler
 
 DLAMI = NOTES["base-oss-nvidia-driver-gpu-ubuntu-24.04"]
@@ -108,13 +109,7 @@ esac""",
     assert lines.pop() == 'main "$@"'
     step = ['mkdir -p "$home"', "python=python-of-the-image", "install_torch /venv"]
     root.file("/step", "\n".join([*lines, *step]) + "\n", 0o700)
-    done = subprocess.run(
-        root.enter(["/bin/sh", "/step"]),
-        env={"PATH": PATH},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_command(root.enter(["/bin/sh", "/step"]), timeout=60, env={"PATH": PATH})
     return done.returncode, done.stdout
 
 
@@ -185,13 +180,7 @@ def _set_up(root: ImageRoot, pip: bool, command: str) -> subprocess.CompletedPro
         f"HOME=/home-of-trainer {user} sh -c {shlex.quote(command)}",
     ]
     root.file("/step", "\n".join([*lines, *step]) + "\n", 0o700)
-    return subprocess.run(
-        root.enter(["/bin/sh", "/step"]),
-        env={"PATH": PATH},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run_command(root.enter(["/bin/sh", "/step"]), timeout=120, env={"PATH": PATH})
 
 
 def test_the_pip_of_a_setup_is_the_environment_s(root: ImageRoot):

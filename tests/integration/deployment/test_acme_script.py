@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.deployment.scripted_local_cloud import eventually
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 # lego 4: options before the command; the certificate and its key are named after the domain.
@@ -167,13 +168,10 @@ def test_a_copy_that_fails_leaves_the_old_pair_and_is_tried_again(
 def test_without_a_name_or_an_address_it_says_what_is_missing(tmp_path: Path) -> None:
     acme = Acme(tmp_path)
     for name in ("ACME_DOMAIN", "ACME_EMAIL"):
-        done = subprocess.run(
+        done = run_command(
             ["sh", str(ROOT / "deploy/proxy/acme.sh")],
-            env=acme.environment(**{name: ""}),
-            capture_output=True,
-            text=True,
             timeout=60,
-            check=False,
+            env=acme.environment(**{name: ""}),
         )
         assert done.returncode != 0
         assert f"set {name} in .env" in done.stderr

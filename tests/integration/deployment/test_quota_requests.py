@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.adapters.providers.aws.machines.quotas import quota_markets
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 _G = "All G and VT Spot Instance Requests"
@@ -48,14 +49,7 @@ def run(script: str, *arguments: str, folder: Path) -> subprocess.CompletedProce
         "STUB_STATE": str(folder / "state"),
         "STUB_CALLS": str(folder / "calls"),
     }
-    return subprocess.run(
-        ["sh", str(ROOT / script), *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return run_command(["sh", str(ROOT / script), *arguments], timeout=300, env=environment)
 
 
 def stub(folder: Path, name: str, text: str) -> None:

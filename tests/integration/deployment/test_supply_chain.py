@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from cyclonedx.model.bom import Bom
 
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.http_server import QuietHandler, http_server
 
 ROOT = Path(__file__).parents[3]
@@ -59,14 +60,7 @@ def test_the_lock_knows_what_each_extra_needs(monkeypatch: pytest.MonkeyPatch):
 
 
 def chosen(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "deploy/requirements.py", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_command([sys.executable, "deploy/requirements.py", *arguments], timeout=60, cwd=ROOT)
 
 
 def test_a_choice_from_the_lock_is_complete_and_no_larger():
@@ -87,16 +81,13 @@ def test_pip_refuses_a_file_with_another_hash(tmp_path: Path):
     honest = hashlib.sha256(b"as it was locked").hexdigest()
     locked = tmp_path / "requirements.txt"
     locked.write_text(f"lowtide-tried==1.0 --hash=sha256:{honest}\n")
-    ran = subprocess.run(
+    ran = run_command(
         [
             *(sys.executable, "-m", "pip", "download", "--no-index", "--no-deps"),
             *("--require-hashes", "--find-links", str(tmp_path)),
             *("-d", str(tmp_path / "got"), "-r", str(locked)),
         ],
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
     )
     assert ran.returncode != 0
     assert "DO NOT MATCH THE HASHES" in ran.stderr
@@ -172,13 +163,10 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def pinned(checkout: Path, address: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return run_command(
         ["sh", str(checkout / "deploy/pin-images.sh")],
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "REGISTRY": address},
-        capture_output=True,
-        text=True,
         timeout=120,
-        check=False,
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", "REGISTRY": address},
     )
 
 

@@ -28,6 +28,7 @@ from app.adapters.system_entropy import SystemEntropy
 from app.cli.client.local_run import look_at_run
 from app.storage.session.migrate import head
 from tests.support.servers.embedded import is_running, killed_at_the_end, open_folder, wait_until
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.memory_limit import memory_limit
 
 LOWTIDE = str(Path(sys.executable).with_name("lowtide"))
@@ -43,14 +44,7 @@ def environment(**settings: str) -> dict[str, str]:
 
 def lowtide(*words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
-        [LOWTIDE, *words],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment(**settings),
-    )
+    return run_command([LOWTIDE, *words], timeout=300, env=environment(**settings))
 
 
 @dataclass
@@ -449,13 +443,8 @@ def test_migrate_without_any_database_says_what_to_do(folder: Path):
 
 @pytest.mark.parametrize("program", ["worker", "beat"])
 def test_a_program_without_its_settings_says_which(program: str):
-    done = subprocess.run(
-        [sys.executable, "-m", "workers.entrypoints", program],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env=environment(),
+    done = run_command(
+        [sys.executable, "-m", "workers.entrypoints", program], timeout=300, env=environment()
     )
     assert done.returncode == 2
     assert done.stderr.startswith("LOWTIDE_REDIS_URL is not set")
@@ -473,12 +462,9 @@ def test_a_worker_without_its_hands_does_not_run():
             "aws is off: set LOWTIDE_AWS_REGIONS",
         ),
     ):
-        done = subprocess.run(
+        done = run_command(
             [sys.executable, "-m", "workers.entrypoints", "worker"],
-            capture_output=True,
-            text=True,
             timeout=300,
-            check=False,
             env=environment(**urls, **more),
         )
         assert done.returncode == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx
 import pytest
 
 from tests.support.servers.embedded import open_folder, wait_until
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.free_port import free_port
 from tests.support.servers.own_systemd import SYSTEMD, own_systemd
 
@@ -64,13 +64,7 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path):
     assert LOWTIDE in text
     copy = tmp_path / UNIT.name
     copy.write_text(text)
-    done = subprocess.run(
-        [verify, "verify", "--man=no", str(copy)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_command([verify, "verify", "--man=no", str(copy)], timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +19,6 @@ from tests.support.stories.orchestration_story import Story
 from trainer.protocol.agent_report import FactKind
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def _finish(story: Story, job_id: UUID, machine: UUID, step: int, **told: object) -> None:
     """The agent records the end of a command that left no final checkpoint of its own."""
     story.checkpoint(machine, 1, step, final=True, size_bytes=0, **told)
@@ -38,9 +32,7 @@ def _events(story: Story, job_id: UUID) -> list[tuple[str, str]]:
 
 
 def test_a_command_that_saved_nothing_has_no_checkpoint(story: Story, engine: Engine) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training()
     _finish(story, job_id, machine, 0)
     assert story.job(job_id).state == "succeeded"
     kinds = [kind for kind, _ in _events(story, job_id)]
@@ -59,9 +51,7 @@ def test_a_command_that_saved_nothing_has_no_checkpoint(story: Story, engine: En
 
 
 def test_what_it_saved_before_is_told_at_its_own_step(story: Story, engine: Engine) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training()
     story.checkpoint(machine, 1, 40, size_bytes=4096)
     saved_at = story.time
     story.pass_time(30)
@@ -82,9 +72,7 @@ def test_only_an_end_that_is_known_to_be_empty_is_no_checkpoint(
     story: Story, told: dict[str, Any]
 ) -> None:
     """An agent of the release before does not name the size."""
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training()
     story.checkpoint(machine, 1, 40, **told)
     kinds = [kind for kind, _ in _events(story, job_id)]
     assert "checkpoint_committed" in kinds
@@ -92,9 +80,7 @@ def test_only_an_end_that_is_known_to_be_empty_is_no_checkpoint(
 
 
 def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine: Engine) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training()
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
     facts = JobReports(engine).job(job_id)
     if facts.job.state == "recovering":
@@ -109,9 +95,7 @@ def test_a_recovering_job_without_a_checkpoint_begins_anew(story: Story, engine:
 
 
 def test_the_store_alone_knew_that_nothing_was_saved(story: Story) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training()
     story.cloud.end(story.instance(machine).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(60)
     (second,) = story.members(job_id, 2)

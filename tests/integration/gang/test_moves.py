@@ -171,9 +171,7 @@ def test_nobody_moves_right_after_a_start_or_without_having_saved(story: Story) 
 
 def test_a_warning_is_a_reason_to_look_at_once_but_not_to_run(story: Story) -> None:
     """What is about to be taken is not worth a move: its replacement costs as much later."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     story.quote(CHEAP)
     story.tell(only, at_step=1)
     story.sleep(120)

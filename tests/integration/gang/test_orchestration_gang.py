@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
-import pytest
-from sqlalchemy import Engine, delete, text, update
+from sqlalchemy import delete, text, update
 
 from app.domain.lifecycle.instance import EndedBy
 from app.orchestration.frame.controller_frame import run_controller
@@ -20,16 +18,9 @@ from tests.support.stories.orchestration_story import ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 
 
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
-
-
 def test_a_finished_job_asks_for_no_replacement_of_a_machine_it_loses(story: Story) -> None:
     """The machine dies after its final checkpoint and before its last word."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     story.checkpoint(only, 1, 100, final=True)
     story.cloud.end(story.instance(only).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(60)
@@ -39,9 +30,7 @@ def test_a_finished_job_asks_for_no_replacement_of_a_machine_it_loses(story: Sto
 
 
 def test_a_job_given_up_asks_for_no_replacement(story: Story) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     story.set(tables.jobs, job_id, attempts_without_progress=9)
     story.cloud.end(story.instance(only).provider_instance_id, EndedBy.CLOUD_INTERRUPTION)
     story.pass_time(60)
@@ -103,9 +92,7 @@ def test_survivors_are_kept_for_a_bounded_time_however_often_a_gang_fails_to_for
 
 def test_a_machine_found_again_is_paid_from_where_its_first_row_ended(story: Story) -> None:
     """The cloud said that it was gone, and then shows it: no second is paid twice."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     machine_id = story.instance(only).provider_instance_id
     story.sleep(300)
     hidden = story.cloud.machines.pop(machine_id)
@@ -142,9 +129,7 @@ def test_a_machine_seen_shutting_down_is_taken_when_its_cloud_says_who_ends_it(
     story: Story,
 ) -> None:
     """It is not a lost contact: its pool stays in the market."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     machine_id = story.instance(only).provider_instance_id
     story.cloud.machines[machine_id] = replace(
         story.cloud.machines[machine_id],

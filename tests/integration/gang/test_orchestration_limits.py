@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +19,6 @@ from tests.support.api.agent_api import BY_PERSON
 from tests.support.stories.money_story import MoneyStory
 from tests.support.stories.orchestration_story import ON_DEMAND_A, ZONE_A, Story
 from trainer.protocol.agent_report import FactKind
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def test_a_job_that_waits_with_machines_over_its_budget_gives_them_back(engine: Engine) -> None:
@@ -82,9 +76,7 @@ def test_the_time_paused_is_not_time_waited(story: Story) -> None:
 
 
 def test_the_time_paused_is_not_time_run(story: Story) -> None:
-    job_id = story.submit(max_duration="20m")
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training(max_duration="20m")
     story.sleep(600)
     story.stop(job_id, StopCause.PAUSE)
     story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="drained", exit_code=75)

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pytest
 from sqlalchemy import Engine, event
 
 from app.domain.lifecycle.entities import Instance
@@ -24,11 +22,6 @@ from app.orchestration.instances.read_interruptions import (
 from app.ports.interruption_feed import Announcement, AnnouncementKind
 from app.storage.schema import tables
 from tests.support.stories.orchestration_story import Story
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 @contextmanager
@@ -51,9 +44,7 @@ def just_before_the_job_is_locked(engine: Engine, happens: Callable[[], None]) -
 def test_a_notice_does_not_bring_back_a_machine_that_ended_while_it_was_read(
     story: Story,
 ) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    _, (only,) = story.training()
     machine_id = story.instance(only).provider_instance_id
     deadline = story.time + timedelta(seconds=120)
     notice = Announcement(machine_id, AnnouncementKind.INTERRUPTION, story.time, "r", deadline)
@@ -86,9 +77,7 @@ def test_a_token_that_was_prolonged_while_its_machine_registers_is_good(story: S
 
 
 def test_the_machines_of_a_job_are_read_anew(story: Story) -> None:
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     with story.runtime.begin() as uow:
         known = uow.instances.get(only)
         assert isinstance(known, Instance)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine
 
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.lifecycle.job import StopCause
@@ -30,11 +28,6 @@ ENDS = {
     StopCause.MAX_DURATION: "failed",
     StopCause.DEADLINE: "failed",
 }
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def _nothing(story: Story, job_id: UUID) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID
-
-import pytest
-from sqlalchemy import Engine
 
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
@@ -16,11 +12,6 @@ from app.orchestration.gang.command_job import CONTROLLERS
 from app.orchestration.gang.stop_many import CommandOutcome, command_jobs
 from tests.support.stories.money_story import RecordedWakeups
 from tests.support.stories.orchestration_story import Story
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def of_project(story: Story) -> Principal:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import orjson
-import pytest
-from sqlalchemy import Engine
 
 from app.api.jobs.job_document import job_document
 from app.api.serving.json_answers import as_json
@@ -28,11 +25,6 @@ from tests.support.stories.orchestration_story import ZONE_A, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 
 REPLACING = "replacing 1 of 2 in local us-west-2a"
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def said(story: Story, job_id: UUID) -> tuple[Any, ...]:
@@ -82,9 +74,7 @@ def test_a_gang_that_lost_every_machine_is_replaced_as_a_whole(story: Story):
 
 
 def test_a_job_that_is_resumed_replaces_nothing(story: Story):
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    members = story.members(job_id)
+    job_id, members = story.training(nodes=2)
     story.stop(job_id, StopCause.PAUSE)
     for machine in members:
         story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="drained", exit_code=75)

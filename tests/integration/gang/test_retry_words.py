@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-import pytest
 from sqlalchemy import Engine
 
 from app.api.jobs.job_document import job_document
@@ -27,11 +25,6 @@ from trainer.protocol.agent_report import FactKind
 
 ERROR = "NameError: name 'lrate' is not defined"
 FIRST = f"Retry 1 of 3: attempt 1 ended with exit code 1: {ERROR}."
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def fail(story: Story, job_id: UUID, fence: int, **error: Any) -> None:

@@ -179,9 +179,9 @@ def test_a_move_is_weighed_with_the_speeds_that_were_measured(
         trained(story, ZONE_A, 10.0)
         trained(story, FAST, pace)
     quote_fast(story, {FAST: 9_000_000})
-    job_id = story.submit(name="moved", market="spot", resources=TWO, estimate={"hours": 30})
-    story.train(job_id)
-    (machine,) = story.members(job_id)
+    job_id, (machine,) = story.training(
+        name="moved", market="spot", resources=TWO, estimate={"hours": 30}
+    )
     assert story.instance(machine).pool == ZONE_A
     story.tell(machine, at_step=1)
     story.sleep(60)

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -27,11 +26,6 @@ from app.storage.schema.money_tables import pools
 from app.storage.session.engine import make_engine
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.support.stories.orchestration_story import ON_DEMAND_A, ZONE_A, Story
-
-
-@pytest.fixture
-def story(engine: Engine, tmp_path: Path) -> Story:
-    return Story(engine, tmp_path / "store")
 
 
 def _claim(story: Story) -> int:
@@ -335,9 +329,7 @@ def test_no_controller_reads_all_that_has_ever_been_to_find_what_is_due(story: S
 
 def test_a_job_with_a_long_past_is_claimed_and_stopped_without_reading_it(story: Story) -> None:
     """Thousands of checkpoints of the job itself are not loaded."""
-    job_id = story.submit()
-    story.train(job_id)
-    (only,) = story.members(job_id)
+    job_id, (only,) = story.training()
     story.checkpoint(only, 1, 5)
     names = ", ".join(column.name for column in tables.checkpoints.c)
     values = names.replace("step", "n", 1).replace("pruned_at", "committed_at")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from app.ports.interruption_feed import InterruptionFeed
 from app.settings import SettingsError, load_settings
 from app.storage.session.engine import make_engine
 from tests.support.aws.aws_fake import IMAGE_PARAMETER, AwsFake
+from tests.support.servers.finished_commands import run_command
 
 URLS = {"LOWTIDE_PROVIDERS": "aws", "LOWTIDE_PUBLIC_URL": "https://lowtide.example"}
 
@@ -94,10 +94,8 @@ def test_a_control_plane_without_aws_loads_nothing_of_it() -> None:
         "import sys; from app.settings import load_settings; import app.bootstrap;"
         "load_settings(); print(*sorted(sys.modules))"
     )
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
         timeout=60,
         check=True,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "."},

@@ -27,6 +27,7 @@ from app.adapters.providers.local.machines.job_accounts import (
 )
 from app.adapters.providers.local.machines.job_python import make_python
 from tests.support.disks.small_disk import small_disk
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.postgres import fast_folder
 
 FIRST = 60_578
@@ -57,12 +58,9 @@ SEE = (
 def run_without(capability: int, program: str, argument: str) -> str:
     """What a program of ours says as root that lacks a capability."""
     libc = ctypes.CDLL(None)
-    ran = subprocess.run(
+    ran = run_command(
         [sys.executable, "-c", program, argument],
-        capture_output=True,
-        text=True,
         timeout=60,
-        check=False,
         preexec_fn=lambda: libc.prctl(_DROP, capability, 0, 0, 0),
     )
     return ran.stdout.strip()
@@ -142,12 +140,10 @@ def test_a_command_sees_of_a_closed_folder_only_what_it_needs(folder: Path):
         "found = [os.path.exists('../secret'), ids, os.getgroups(), no_new];"
         "print(json.dumps(found))"
     )
-    ran = subprocess.run(
+    ran = run_command(
         [*entering_command(FIRST, disk), sys.executable, "-c", look],
-        cwd=disk,
-        capture_output=True,
-        text=True,
         timeout=60,
+        cwd=disk,
         check=True,
         extra_groups=[0, 4],
     )
@@ -176,14 +172,11 @@ def test_what_setup_installs_stays_on_its_machine(folder: Path):
         f"pip install --no-index --no-deps --quiet {wheel} && pip check | tail -1 && "
         "python -c 'import brought_along, numpy, app; print(brought_along.VALUE)'"
     )
-    ran = subprocess.run(
+    ran = run_command(
         [*entering_command(FIRST, disk), "/bin/sh", "-c", command],
+        timeout=120,
         cwd=disk,
         env={"PATH": f"{own}:/usr/bin:/bin", "HOME": str(disk)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert ran.stdout.splitlines()[-1:] == ["7"], ran.stderr
     with pytest.raises(ModuleNotFoundError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.support.deployment.scripted_local_cloud import (
     is_alive,
     open_local_cloud,
 )
+from tests.support.servers.finished_commands import run_command
 
 FAMILY = ("/bin/sh", "-c", "setsid sh -c 'sleep 601 & sleep 602' & setsid sleep 603 & sleep 604")
 """Children and grandchildren, some in sessions of their own, as training workers are."""
@@ -355,9 +355,7 @@ def test_a_cloud_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
 
 def test_the_daemon_loads_nothing_heavy() -> None:
     listing = "import sys, app.adapters.providers.local.server.cloud; print(*sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-c", listing], capture_output=True, text=True, timeout=120, check=True
-    )
+    found = run_command([sys.executable, "-c", listing], timeout=120, check=True)
     loaded = {name.partition(".")[0] for name in found.stdout.split()}
     assert not loaded & {"sqlalchemy", "pydantic", "boto3", "google", "fastapi", "torch"}
 

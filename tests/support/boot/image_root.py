@@ -19,6 +19,7 @@ from pathlib import Path
 
 from app.adapters.providers.boot_script import render
 from tests.support.boot.booted_machine import boot_process, metadata_service
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -229,5 +230,5 @@ def booting_image(
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    done = run_command(command, timeout=60, check=True)
     return done.stdout.strip()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.cli.client.local_run import api_answers
 from tests.support.deployment.control_plane import ControlPlane
+from tests.support.servers.finished_commands import run_command
 from tests.support.servers.free_port import free_port
 from tests.support.sources.source_tree import ROOT
 
@@ -28,10 +29,9 @@ _SECONDS = 60
 def unpack_former_release(folder: Path) -> Path:
     """The source of the former release, in the folder; fails the test where history lacks it."""
     archive = folder / "former.tar"
-    done = subprocess.run(
-        ["git", "archive", "--output", str(archive), COMMIT],
-        cwd=ROOT, capture_output=True, text=True, timeout=_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_command(
+        ["git", "archive", "--output", str(archive), COMMIT], timeout=_SECONDS, cwd=ROOT
+    )
     assert done.returncode == 0, (
         f"the history here lacks {COMMIT}, which this test runs: {done.stderr.strip()}. "
         "Clone the repository with its whole history, or `git fetch --unshallow`"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.servers.finished_commands import run_command
 
 _FILL = ".fill"
 _PAGE_BYTES = 4096
@@ -52,5 +53,5 @@ def small_disk(folder: Path, size_kib: int) -> Iterator[SmallDisk]:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_command(command, timeout=60)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.servers.embedded import wait_until
+from tests.support.servers.finished_commands import run_command
 
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 _TARGETS = ("basic", "network-online", "shutdown", "sysinit")
@@ -51,13 +52,7 @@ class OwnSystemd:
     def systemctl(self, *words: str) -> str:
         """What the command prints; AssertionError where it fails."""
         inside = ["nsenter", "--target", str(self.pid), "--mount", "--pid", "--cgroup"]
-        done = subprocess.run(
-            [*inside, "systemctl", "--no-pager", *words],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
+        done = run_command([*inside, "systemctl", "--no-pager", *words], timeout=180)
         assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stderr}"
         return done.stdout
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.object_stores.object_store_fakes import GcsFake, S3Fake
+from tests.support.servers.finished_commands import run_command
 from tests.training.data import small_data
 from tests.training.gang.torchrun_gang import REPOSITORY
 from trainer.training.data.sources import cache as data_cache
@@ -129,14 +130,11 @@ def read(bucket: Fake, *wanted: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def run(bucket: Fake, *arguments: str) -> str:
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-m", "tests.training.data.bucket_program", *arguments],
+        timeout=LIMIT_SECONDS,
         env={**os.environ, **bucket.environment()},
         cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.servers.finished_commands import run_command
 from tests.training.data import small_data
 from tests.training.gang.torchrun_gang import REPOSITORY
 from trainer.protocol.train_options.data import DataOptions
@@ -131,14 +132,7 @@ def test_a_conversion_that_fails_leaves_no_shard_that_looks_whole(tmp_path: Path
 
 def convert(kind: str, source: Path, target: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "trainer.training.data.convert", kind]
-    return subprocess.run(
-        [*command, str(source), str(target), *more],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=300,
-        check=False,
-    )
+    return run_command([*command, str(source), str(target), *more], timeout=300, cwd=REPOSITORY)
 
 
 def write_records(path: Path, numbers: range) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.servers.finished_commands import run_command
 from tests.training.data import small_data
 from tests.training.gang.torchrun_gang import REPOSITORY
 
@@ -74,11 +75,6 @@ def test_a_part_can_be_looked_at_and_what_is_not_there_is_said(tmp_path: Path) -
 
 
 def doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trainer.training.doctor", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=REPOSITORY,
-        timeout=300,
-        check=False,
+    return run_command(
+        [sys.executable, "-m", "trainer.training.doctor", *arguments], timeout=300, cwd=REPOSITORY
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 from tests.support.stories.presence import present
 from tests.training.loop.one_rank import STACK, OnStep, train_here
@@ -311,10 +311,9 @@ def test_compiling_is_a_phase_of_its_own_before_the_first_step(
 def test_compiled_code_is_kept_and_travels_with_the_checkpoint(tmp_path: Path) -> None:
     kept = {"LOWTIDE_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
     code = "from tests.training.loop.test_techniques import train_compiled; train_compiled()"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **kept},
-        capture_output=True, text=True, timeout=540, check=False,
-    )  # fmt: skip
+    done = run_command(
+        [sys.executable, "-c", code], timeout=540, cwd=tmp_path, env={**os.environ, **kept}
+    )
     assert done.returncode == 0, done.stderr[-4_000:]
     assert any((tmp_path / "cache" / "inductor").rglob("*.so"))
     _, contents = load_checkpoint(tmp_path / "run" / "checkpoints" / "step-000000000002")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.servers.finished_commands import run_command
 from tests.training.gang.torchrun_gang import REPOSITORY
 from trainer.training.config import DATA_NAMES, MODEL_NAMES, load_config, parse_config
 from trainer.training.data import DATA_SETS
@@ -121,13 +121,10 @@ def test_validate_only_checks(
 ) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**GOOD, **change}))
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-m", "trainer.training.train", "--config", path, "--validate"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
+        cwd=REPOSITORY,
     )
     output = (done.stdout + done.stderr).strip()
     assert (done.returncode, len(output.splitlines())) == (code, 1)

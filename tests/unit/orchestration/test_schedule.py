@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import fields, replace
 from typing import Any
@@ -17,6 +16,7 @@ from app.orchestration.frame.limits import Limits
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.frame.schedule import TURNS, turn_of
 from app.settings import load_settings
+from tests.support.servers.finished_commands import run_command
 
 _QUICK = replace(Limits(), accrual_seconds=2.0, next_look_seconds=1.0, sweep_seconds=8.0)
 
@@ -39,10 +39,8 @@ def test_beat_rings_every_controller_at_its_period():
         "print(json.dumps([[(one['schedule'], one['args'][0], one['options']['expires'])"
         " for one in app.conf.beat_schedule.values()], QUEUES]))"
     )
-    done = subprocess.run(
+    done = run_command(
         [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
         timeout=60,
         check=True,
         env={**os.environ, "LOWTIDE_REDIS_URL": "redis://127.0.0.1:1/0"},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from app.storage.unit_of_work import PostgresUnitOfWorkFactory
 from tests.providers.gcp.gcp_under_test import a_pool, gcp_settings, open_provider
 from tests.support.gce.gce_fake import FakeGce, LineFault
 from tests.support.gce.gce_fake_state import PROJECT
+from tests.support.servers.finished_commands import run_command
 from tests.support.sources.source_tree import ROOT
 
 _BASE = f"/compute/v1/projects/{PROJECT}"
@@ -142,14 +142,7 @@ def test_a_value_out_of_bounds_names_its_variable(
 
 def test_settings_load_no_client_of_google() -> None:
     code = "import app.settings, app.bootstrap, sys; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = run_command([sys.executable, "-c", code], timeout=300, cwd=ROOT, check=True)
     assert [one for one in done.stdout.split() if one.startswith("google")] == []
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
-from trainer.training.data.loading.data_parts import Array, BadSampleError, DataSet, short_digest
-from trainer.training.data.loading.order import Indices
+from trainer.training.data.loading.data_parts import BadSampleError, DataSet, short_digest
 from trainer.training.data.sources.data_layout import in_three, part_of_folder
 from trainer.training.data.sources.images import (
     IMAGE_ENDINGS,
+    EncodedImages,
     check_channels,
-    decode,
     require_decoder,
 )
 from trainer.training.data.sources.source import BucketSource, File, Source
@@ -45,8 +43,8 @@ class Paths:
 
 
 @dataclass(frozen=True)
-class ImageFiles:
-    """Images read and decoded when they are asked for."""
+class ImageFiles(EncodedImages):
+    """One image a file."""
 
     source: Source
     paths: Paths
@@ -54,24 +52,12 @@ class ImageFiles:
     channels: int
     at_least: int
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, index: int) -> tuple[Array, Any]:
-        """As ``Part.read``."""
-        data, label = self.encoded(index)
-        return decode(data, self.channels, self.at_least), label
-
     def encoded(self, index: int) -> tuple[bytes, int]:
         """As ``EncodedPart.encoded``."""
         data = self.source.read(self.paths[index])
         if not data:
             raise BadSampleError("the file is empty")
         return data, int(self.labels[index])
-
-    def read_many(self, ids: Indices) -> tuple[Array, Array] | None:
-        """As ``Part.read_many``."""
-        return None
 
     def name(self, index: int) -> str:
         """As ``Part.name``."""

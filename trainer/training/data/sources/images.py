@@ -1,4 +1,4 @@
-"""Bytes of an image file to an array. Pillow decodes; without it image files cannot be read."""
+"""Bytes of image files to arrays. Pillow decodes; without it image files cannot be read."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import io
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer.training.data.loading.data_parts import Array, BadSampleError
+from trainer.training.data.loading.order import Indices
 from trainer.training.training_errors import ConfigError
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -56,3 +58,30 @@ def check_channels(channels: int) -> None:
     """Raises ``ConfigError`` for a number of channels that no image file can be read with."""
     if channels not in MODES:
         raise ConfigError(f"channels: image files are read with 1, 3 or 4 channels, not {channels}")
+
+
+class EncodedImages:
+    """Part of a source of images: read and decoded when they are asked for.
+
+    labels: of all images; channels, at_least: as of `decode`.
+    """
+
+    labels: npt.NDArray[np.int64]
+    channels: int
+    at_least: int
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def encoded(self, index: int) -> tuple[bytes, int]:
+        """As ``EncodedPart.encoded``."""
+        raise NotImplementedError
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        """As ``Part.read``."""
+        data, label = self.encoded(index)
+        return decode(data, self.channels, self.at_least), label
+
+    def read_many(self, ids: Indices) -> tuple[Array, Array] | None:
+        """As ``Part.read_many``."""
+        return None

@@ -18,21 +18,20 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.protocol.train_options.data import PHOTO_SIZE, DataOptions
 from trainer.training.data.loading.cores import usable_cores
-from trainer.training.data.loading.data_parts import Array, DataSet, short_digest
-from trainer.training.data.loading.order import Indices
+from trainer.training.data.loading.data_parts import DataSet, short_digest
 from trainer.training.data.sources.cache import DataCache
 from trainer.training.data.sources.data_layout import in_three, part_in_name
 from trainer.training.data.sources.images import (
     IMAGE_ENDINGS,
+    EncodedImages,
     check_channels,
-    decode,
     require_decoder,
 )
 from trainer.training.data.sources.source import BucketSource, File, LocalSource, Source
@@ -70,8 +69,8 @@ class ShardIndex:
 
 
 @dataclass(frozen=True)
-class ShardImages:
-    """Images at places in shards, read and decoded when they are asked for."""
+class ShardImages(EncodedImages):
+    """Images at places in shards."""
 
     source: Source
     paths: tuple[str, ...]
@@ -80,23 +79,11 @@ class ShardImages:
     channels: int
     at_least: int
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def read(self, index: int) -> tuple[Array, Any]:
-        """As ``Part.read``."""
-        data, label = self.encoded(index)
-        return decode(data, self.channels, self.at_least), label
-
     def encoded(self, index: int) -> tuple[bytes, int]:
         """As ``EncodedPart.encoded``."""
         path = self.paths[self.index.shards[index]]
         start, size = int(self.index.starts[index]), int(self.index.sizes[index])
         return self.source.read(path, start, size), int(self.labels[index])
-
-    def read_many(self, ids: Indices) -> tuple[Array, Array] | None:
-        """As ``Part.read_many``."""
-        return None
 
     def name(self, index: int) -> str:
         """As ``Part.name``."""
