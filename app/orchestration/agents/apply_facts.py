@@ -120,8 +120,7 @@ def _notice(context: FactContext) -> None:
         context.aggregate.record(
             JobEventKind.REBALANCE_RECOMMENDED,
             f"The cloud will interrupt this machine in {format_duration(seconds)}.",
-            noun="instance",
-            noun_id=context.instance.id,
+            about=context.instance,
             source=source,
         )
         return
@@ -247,8 +246,7 @@ def _end_member(
         aggregate.record(
             kinds[outcome],
             f"{name[:1].upper()}{name[1:]} has {outcome.value}.{_unsent(context)}",
-            noun="instance",
-            noun_id=context.instance.id,
+            about=context.instance,
             node_rank=member.node_rank,
             step=end.get("step"),
         )
@@ -294,8 +292,7 @@ def _fenced_off(context: FactContext) -> None:
     context.aggregate.record(
         JobEventKind.ATTEMPT_FENCED,
         sentence_about(ordinals, fence, text),
-        noun="instance",
-        noun_id=context.instance.id,
+        about=context.instance,
         fence=context.fact.fence,
         by_fence=by_fence,
     )

@@ -74,8 +74,7 @@ def record_checkpoint(context: FactContext) -> None:
     aggregate.record(
         kind,
         message,
-        noun="instance",
-        noun_id=context.instance.id,
+        about=context.instance,
         step=step,
         fence=fence,
         final=final,
@@ -158,8 +157,7 @@ def record_final_parent(context: FactContext, attempt: Attempt) -> None:
         aggregate.record(
             kind,
             message,
-            noun="instance",
-            noun_id=context.instance.id,
+            about=context.instance,
             step=step,
             fence=fence,
             final=True,

@@ -49,8 +49,7 @@ def record_late_fact(context: FactContext) -> None:
     context.aggregate.record(
         JobEventKind.LATE_FACT,
         sentence_about(context.aggregate.ordinals(), fact.fence or 0, text),
-        noun="instance",
-        noun_id=context.instance.id,
+        about=context.instance,
         fence=fact.fence,
         fact=fact.kind.value,
         said=told,

@@ -136,15 +136,14 @@ def _record_disk(aggregate: JobAggregate, instance: Instance, full: DiskFull | N
     """A line in the job's history where a disk fills up, and where it has room again."""
     if full is None:
         text = "The full disk has space again."
-        aggregate.record(JobEventKind.DISK_HAS_ROOM, text, noun="instance", noun_id=instance.id)
+        aggregate.record(JobEventKind.DISK_HAS_ROOM, text, about=instance)
         return
     folder = full.folder[:_FOLDER_CHARACTERS_MAX]
     aggregate.record(
         JobEventKind.DISK_FULL,
         f"Disk full: {full.free_bytes:,} bytes are free in {folder}. Training continues; "
         "checkpoints that do not fit are skipped.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
         folder=folder,
         free_bytes=full.free_bytes,
     )

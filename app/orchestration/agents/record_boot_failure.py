@@ -69,6 +69,5 @@ def _record(
         aggregate.record(
             kind,
             sentence.format(provider=launch.provider, said=said),
-            noun="launch",
-            noun_id=launch.id,
+            about=launch,
         )

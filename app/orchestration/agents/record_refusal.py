@@ -30,12 +30,11 @@ def record_refusal(uow: UnitOfWork, runtime: Runtime, registration: Registration
         if launch.alarmed_at is not None and aggregate.now < launch.alarmed_at + ALARM_EVERY:
             return
         launch.alarmed_at = aggregate.now
-        of_launch = instance is not None and instance.launch_id == launch.id
-        what = "for this machine" if of_launch else "as a machine that was never launched"
+        is_known = instance is not None and instance.launch_id == launch.id
+        what = "for this machine" if is_known else "as a machine that was never launched"
         aggregate.record(
             JobEventKind.CREDENTIAL_REFUSED,
             f"Another agent tried to register {what} with its launch token: the token may have "
             "leaked.",
-            noun="instance" if of_launch else "launch",
-            noun_id=instance.id if of_launch and instance is not None else launch.id,
+            about=instance if is_known else launch,
         )

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.lifecycle.entities import Instance
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.units.durations import format_duration
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Limits
@@ -30,7 +30,6 @@ from app.storage.instances.contact_statements import UnheardInstance
 from app.storage.unit_of_work import UnitOfWork
 
 WATCH_CONTROLLER = "watch_contacts"
-_ACTOR = Actor(ActorKind.CONTROLLER, WATCH_CONTROLLER)
 _HEARD_STATES = (InstanceState.REGISTERED, InstanceState.INTERRUPTING)
 
 # The agent counts its lease from the sending of the last answered report; we from its answer, by
@@ -74,9 +73,7 @@ class WatchContacts(RowController[ContactWork]):
 
     def apply(self, uow: UnitOfWork, work: ContactWork, result: None) -> None:
         """Judge again under the job's lock, by what is known now."""
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id) as aggregate:
             instance = uow.instances.get(work.instance_id)
             contact = uow.instances.contact(work.instance_id)
             if aggregate is None or instance is None or contact is None:
@@ -192,8 +189,7 @@ def _unreachable(aggregate: JobAggregate, instance: Instance, answered_at: datet
     aggregate.record(
         JobEventKind.INSTANCE_UNREACHABLE,
         f"No report from the machine for {format_duration(seconds)}; asking its cloud about it.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
         silent_seconds=round(seconds, 3),
     )
     order_look(aggregate, instance)
@@ -204,8 +200,7 @@ def _heard_again(aggregate: JobAggregate, instance: Instance) -> None:
     aggregate.record(
         JobEventKind.INSTANCE_HEARD_AGAIN,
         "The machine reports again.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
     )
     if instance.suspect and aggregate.member_of(instance.id) is None:
         # Its attempt has ended without it, and it was spared only for what it may have been saving.

@@ -103,8 +103,7 @@ def _adopt_for_job(
     aggregate.record(
         JobEventKind.INSTANCE_ADOPTED,
         f"The cloud lists a machine of this job that the database did not know: {fate}.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
         provider_instance_id=machine.provider_instance_id,
         saved_microusd_per_day=None if kept else saved,
     )

@@ -6,16 +6,17 @@ why anything moves (the verbs beside this file).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Final
 from uuid import UUID
 
 import orjson
 
 from app.domain.lifecycle.attempt import ATTEMPT_TRANSITIONS, TERMINAL_ATTEMPT_STATES, AttemptEvent
-from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance, Job
+from app.domain.lifecycle.entities import Attempt, AttemptMember, Instance, Job, Launch
 from app.domain.lifecycle.events import Actor, HistoryKind
 from app.domain.lifecycle.instance import (
     INSTANCE_TRANSITIONS,
@@ -39,6 +40,13 @@ from app.orchestration.frame.timers import next_timer
 from app.ports.entropy import Entropy
 from app.storage.jobs.event_rows import EventRecord
 from app.storage.unit_of_work import UnitOfWork
+
+_NOUNS: Final[Mapping[type, str]] = {
+    type(None): "job",
+    Attempt: "attempt",
+    Instance: "instance",
+    Launch: "launch",
+}
 
 
 def parsed_spec(stored: SpecDocument) -> JobSpec:
@@ -157,8 +165,6 @@ class JobAggregate:
         self.record(
             event,
             message,
-            noun="job",
-            noun_id=self.job.id,
             from_state=before,
             to_state=self.job.state,
             **data,
@@ -176,8 +182,7 @@ class JobAggregate:
         self.record(
             event,
             message,
-            noun="attempt",
-            noun_id=attempt.id,
+            about=attempt,
             from_state=before,
             to_state=attempt.state,
             fence=attempt.fence,
@@ -195,8 +200,7 @@ class JobAggregate:
             self.record(
                 step,
                 message if step is event else "Confirmed by a later report.",
-                noun="instance",
-                noun_id=instance.id,
+                about=instance,
                 from_state=before,
                 to_state=instance.state,
                 **data,
@@ -207,13 +211,12 @@ class JobAggregate:
         kind: HistoryKind,
         message: str,
         *,
-        noun: str = "job",
-        noun_id: UUID | None = None,
+        about: Attempt | Instance | Launch | None = None,
         from_state: str | None = None,
         to_state: str | None = None,
         **data: object,
     ) -> None:
-        """Write one line of history, numbered under the job's lock."""
+        """Write one line of history, numbered under the job's lock; about: the job without it."""
         self._raise_version()
         self.job.event_seq += 1
         self.uow.jobs.add_event(
@@ -223,8 +226,8 @@ class JobAggregate:
                 at=self.now,
                 actor=str(self.actor),
                 kind=kind.value,
-                noun=noun,
-                noun_id=noun_id if noun_id is not None else self.job.id,
+                noun=_NOUNS[type(about)],
+                noun_id=self.job.id if about is None else about.id,
                 from_state=from_state,
                 to_state=to_state,
                 message=message,

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from uuid import UUID
 
+from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.units.durations import measured_duration
+from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.failing_work import (
     PASSING_WAIT_SECONDS_MAX,
     WAIT_SECONDS_MAX,
@@ -62,13 +66,24 @@ class Controller(Protocol[W, R]):
 
 
 class RuntimeController:
-    """Part of a controller: what it acts through, and its turn in the schedule."""
+    """Part of a controller: what it acts through, and its turn in the schedule.
+
+    actor_kind: who changes jobs, as their history tells: the controller, or a cloud through it.
+    """
 
     name: str
+    actor_kind = ActorKind.CONTROLLER
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.queue, self.period_seconds = turn_of(self.name, runtime.limits)
+
+    def locked(
+        self, uow: UnitOfWork, job_id: UUID, *, skip_locked: bool = True, looking: bool = False
+    ) -> AbstractContextManager[JobAggregate | None]:
+        """The job under its lock, changed in the name of this controller; as of `open_job`."""
+        actor, entropy = Actor(self.actor_kind, self.name), self._runtime.entropy
+        return open_job(uow, entropy, job_id, actor, skip_locked=skip_locked, looking=looking)
 
 
 class RowController(RuntimeController, Generic[W]):

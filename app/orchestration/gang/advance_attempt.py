@@ -131,8 +131,7 @@ def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> Non
             "The machine is prepared."
             if len(members) == 1
             else f"All {len(members)} machines are prepared.",
-            noun="attempt",
-            noun_id=attempt.id,
+            about=attempt,
             fence=attempt.fence,
         )
     _end_if_members_ended(aggregate, limits)

@@ -24,8 +24,7 @@ def record_image(context: FactContext) -> None:
     context.aggregate.record(
         JobEventKind.IMAGE_PINNED,
         f"This attempt runs in {image[:_SENTENCE_MAX]}.",
-        noun="instance",
-        noun_id=context.instance.id,
+        about=context.instance,
         fence=context.fact.fence,
         image=image[:_SENTENCE_MAX],
     )
@@ -40,8 +39,7 @@ def record_outputs(context: FactContext) -> None:
         context.aggregate.record(
             JobEventKind.OUTPUTS_NOT_SAVED,
             f"{text[:1].upper()}{text[1:]}.",
-            noun="instance",
-            noun_id=context.instance.id,
+            about=context.instance,
             fence=context.fact.fence,
         )
         return
@@ -52,8 +50,7 @@ def record_outputs(context: FactContext) -> None:
         JobEventKind.OUTPUTS_SAVED,
         f"Outputs are saved: {files:,} file{'' if files == 1 else 's'}, {size:,} bytes at "
         f"{' and '.join(addresses[:_ADDRESSES_MAX])}.",
-        noun="instance",
-        noun_id=context.instance.id,
+        about=context.instance,
         fence=context.fact.fence,
         files=files,
         size_bytes=size,

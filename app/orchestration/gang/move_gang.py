@@ -33,8 +33,7 @@ def begin_move(
     aggregate.record(
         JobEventKind.MIGRATION_BEGUN,
         f"Requesting machines in {pool.zone} to move there; training continues. {sentence}",
-        noun="launch",
-        noun_id=launch.id,
+        about=launch,
         pool=pool.key,
     )
 

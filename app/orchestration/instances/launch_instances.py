@@ -14,7 +14,6 @@ from uuid import UUID
 
 from app.domain.deployment.credentials import launch_token
 from app.domain.lifecycle.entities import Instance, Launch
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceEvent, InstanceState
 from app.domain.lifecycle.launch import (
     LAUNCH_CALLS_MAX,
@@ -25,7 +24,7 @@ from app.domain.lifecycle.launch import (
 )
 from app.domain.lifecycle.launch_errors import NextStep, rule_of
 from app.domain.spec.job_spec import JobSpec
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.order_instances import LAUNCH_CONTROLLER
@@ -44,7 +43,6 @@ from app.ports.cloud_provider import (
 )
 from app.storage.unit_of_work import UnitOfWork
 
-_ACTOR = Actor(ActorKind.CONTROLLER, LAUNCH_CONTROLLER)
 _ASK_SECONDS_MIN, _ASK_SECONDS_MAX = 2.0, 30.0
 _CALL_AGAIN_SECONDS_MAX = 60.0
 
@@ -96,7 +94,7 @@ class LaunchInstances(RuntimeController):
         work = []
         for launch_id, job_id in uow.launches.due(now, limit):
             # The job's lock comes first, as everywhere; a busy job has its turn next time.
-            with open_job(uow, runtime.entropy, job_id, _ACTOR, skip_locked=True) as aggregate:
+            with self.locked(uow, job_id) as aggregate:
                 launch = None if aggregate is None else uow.launches.get(launch_id)
                 if aggregate is not None and launch is not None and _leasable(launch, now):
                     launch.lease_token, launch.lease_until_at = token, until
@@ -205,8 +203,7 @@ class LaunchInstances(RuntimeController):
 
     def apply(self, uow: UnitOfWork, work: LaunchWork, result: LaunchAnswer) -> None:
         """Record machines and refusals under the job's lock, if the lease is still ours."""
-        runtime = self._runtime
-        with open_job(uow, runtime.entropy, work.job_id, _ACTOR) as aggregate:
+        with self.locked(uow, work.job_id, skip_locked=False) as aggregate:
             launch = uow.launches.get(work.launch_id)
             stale = (
                 aggregate is None

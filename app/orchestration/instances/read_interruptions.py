@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.domain.lifecycle.entities import Instance
-from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.events import ActorKind
 from app.domain.lifecycle.instance import (
     OVERDUE_AFTER_SECONDS,
     TERMINAL_INSTANCE_STATES,
     InstanceState,
 )
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.look_order import order_look
 from app.orchestration.frame.runtime import Runtime
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 INTERRUPTION_CONTROLLER = "read_interruptions"
 SOURCE = "cloud_events"
-_ACTOR = Actor(ActorKind.CLOUD, INTERRUPTION_CONTROLLER)
 _GONE = (MachineState.TERMINATED, MachineState.STOPPED)
 _GOING = (*_GONE, MachineState.SHUTTING_DOWN)
 _LAUNCH_RECORDED_BY = timedelta(seconds=300)
@@ -69,6 +68,7 @@ class ReadInterruptions(RuntimeController):
     """The controller of announcements."""
 
     name = INTERRUPTION_CONTROLLER
+    actor_kind = ActorKind.CLOUD
     limit = 16
 
     def __init__(self, runtime: Runtime) -> None:
@@ -142,9 +142,7 @@ class ReadInterruptions(RuntimeController):
             elif instance_id is not None or result.asked_at - one.at > _LAUNCH_RECORDED_BY:
                 applied.append(one)  # nobody's machine: the sweep is there for those
         for job_id, instance_id, one in sorted(known, key=lambda item: (item[:2], item[2].at)):
-            with open_job(
-                uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=True
-            ) as aggregate:
+            with self.locked(uow, job_id) as aggregate:
                 instance = None if aggregate is None else uow.instances.get(instance_id)
                 if aggregate is not None and instance is not None:
                     self._apply_one(aggregate, instance, one, result)

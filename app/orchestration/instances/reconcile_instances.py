@@ -13,7 +13,7 @@ from uuid import UUID
 
 from app.domain.billing.machine_facts import is_better_start
 from app.domain.lifecycle.entities import Instance
-from app.domain.lifecycle.events import Actor, ActorKind
+from app.domain.lifecycle.events import ActorKind
 from app.domain.lifecycle.instance import (
     INSTANCE_TRANSITIONS,
     TERMINAL_INSTANCE_STATES,
@@ -21,7 +21,7 @@ from app.domain.lifecycle.instance import (
     InstanceEvent,
     InstanceState,
 )
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.look_order import RECONCILE_CONTROLLER
 from app.orchestration.frame.runtime import Limits
@@ -32,7 +32,6 @@ from app.orchestration.transitions.lose_instances import record_end, record_stop
 from app.ports.cloud_provider import CloudMachine, MachineState, ProviderError
 from app.storage.unit_of_work import UnitOfWork
 
-_ACTOR = Actor(ActorKind.CLOUD, RECONCILE_CONTROLLER)
 _GONE = (MachineState.TERMINATED, MachineState.STOPPED)
 
 
@@ -81,6 +80,7 @@ class ReconcileInstances(RuntimeController):
     """The controller that compares rows with what the cloud shows of them."""
 
     name = RECONCILE_CONTROLLER
+    actor_kind = ActorKind.CLOUD
     limit = 100
 
     def select(self, uow: UnitOfWork, limit: int) -> list[MachineCheckBatch]:
@@ -123,7 +123,7 @@ class ReconcileInstances(RuntimeController):
             news = [look for look in looks if not self._is_quiet(uow, look, result, now)]
             if not news:
                 continue  # most looks: the job's version stays, and nobody's directive is stale
-            with open_job(uow, self._runtime.entropy, job_id, _ACTOR) as aggregate:
+            with self.locked(uow, job_id, skip_locked=False) as aggregate:
                 for look in news:
                     if aggregate is not None:
                         self._apply_one(aggregate, look, result)

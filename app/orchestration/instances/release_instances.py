@@ -13,15 +13,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.lifecycle.entities import Instance
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
-from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.gang.release_order import RELEASE_CONTROLLER
 from app.ports.cloud_provider import ProviderError, RefusalKind
 from app.storage.unit_of_work import UnitOfWork
 
-_ACTOR = Actor(ActorKind.CONTROLLER, RELEASE_CONTROLLER)
 _RETRY_SECONDS_MAX = 60.0
 
 
@@ -151,7 +148,5 @@ class ReleaseInstances(RuntimeController):
         if job_id is None:
             yield uow.instances.get(instance_id)
             return
-        with open_job(
-            uow, self._runtime.entropy, job_id, _ACTOR, skip_locked=skip_locked
-        ) as aggregate:
+        with self.locked(uow, job_id, skip_locked=skip_locked) as aggregate:
             yield None if aggregate is None else uow.instances.get(instance_id)

@@ -38,8 +38,7 @@ def revise_end(
         JobEventKind.END_REVISED,
         f"The cloud reports that this machine ended at {clock_time(ended_at)}, not at "
         f"{clock_time(known_at)}: its bill is recalculated.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
         source=source,
     )
     instance.ended_at, instance.ended_source = ended_at, source

@@ -36,8 +36,7 @@ def revise_start(
         JobEventKind.START_REVISED,
         f"The cloud reports that this machine started at {clock_time(started_at)}, not at "
         f"{clock_time(known_at)}: its bill is recalculated.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
         source=source,
     )
     instance.billed_until_at = instance.cost_final_at = None

@@ -143,8 +143,7 @@ class AccrueCosts(RowController[DueBill]):
                 JobEventKind.COST_WAIVED,
                 "The cloud ended this machine so early that it does not charge for its time: "
                 f"{format_usd(amount, 3)} are waived.",
-                noun="instance",
-                noun_id=instance.id,
+                about=instance,
                 waived_microusd=amount,
             )
 

@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.domain.lifecycle.events import Actor, ActorKind
-from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.money.accrue_costs import CLOSE_CONTROLLER
 from app.storage.unit_of_work import UnitOfWork
-
-_ACTOR = Actor(ActorKind.CONTROLLER, CLOSE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,7 @@ class CloseJobCosts(RowController[ClosableJob]):
 
     def apply(self, uow: UnitOfWork, work: ClosableJob, result: None) -> None:
         """Close one job's cost, having looked again under its lock."""
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id) as aggregate:
             if aggregate is None:
                 return
             job = aggregate.job

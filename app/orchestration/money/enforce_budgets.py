@@ -13,9 +13,7 @@ from uuid import UUID
 
 from app.domain.billing.budget import name_budget, stop_ordered
 from app.domain.lifecycle.entities import Budget, Instance
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
-from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.gang.reserve_budget import live_reserve, write_reservation
 from app.orchestration.gang.stop_job import order_stop
@@ -23,7 +21,6 @@ from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
 from app.storage.money.money_repository import Payer
 from app.storage.unit_of_work import UnitOfWork
 
-_ACTOR = Actor(ActorKind.CONTROLLER, BUDGET_CONTROLLER)
 _WORKING = frozenset({JobState.STARTING, JobState.RUNNING})
 # A job that waits may keep machines for its next attempt, and pays for them.
 _SPENDING = _WORKING | CLAIMABLE_JOB_STATES
@@ -45,13 +42,13 @@ class EnforceBudgets(RowController[Payer]):
 
     def apply(self, uow: UnitOfWork, work: Payer, result: None) -> None:
         """Reserve anew with what runs now; stop the job if that still reaches a cap."""
-        entropy, limits = self._runtime.entropy, self._runtime.limits
+        limits = self._runtime.limits
         budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
         # The project's own row serialises who may lock its other budgets; without it there is no
         # common cap, and nothing to lock them for.
         shared = any(budget.job_id is None for budget in budgets)
         others = uow.money.lock_reservations(work.project_id) if shared else []
-        with open_job(uow, entropy, work.job_id, _ACTOR, skip_locked=True) as aggregate:
+        with self.locked(uow, work.job_id) as aggregate:
             if aggregate is None or aggregate.job.state not in _SPENDING:
                 return
             self._reserve_anew(uow, work, budgets, others)

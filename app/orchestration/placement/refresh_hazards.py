@@ -30,15 +30,14 @@ from app.domain.availability.hazard_by_age import (
 from app.domain.availability.hazard_models import posterior
 from app.domain.lifecycle.attempt import TRAINING_ATTEMPT_STATES
 from app.domain.lifecycle.entities import Attempt, Instance
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.events import JobEventKind
 from app.domain.market.offer import Market, Pool
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.storage.unit_of_work import UnitOfWork
 
 HAZARD_CONTROLLER = "foresee_losses"
 MOVE_CONTROLLER = "weigh_moves"
-_ACTOR = Actor(ActorKind.CONTROLLER, HAZARD_CONTROLLER)
 
 ByPool = Mapping[Pool, Experience]
 
@@ -73,9 +72,7 @@ class RefreshHazards(RowController[TrainingJob]):
 
     def apply(self, uow: UnitOfWork, work: TrainingJob, result: None) -> None:
         """Look at one job's gang, and note what has moved."""
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id, looking=True) as aggregate:
             attempt = None if aggregate is None else aggregate.attempt
             if aggregate is None or attempt is None:
                 return
@@ -117,8 +114,7 @@ def record_warning(aggregate: JobAggregate, instance: Instance) -> None:
     aggregate.record(
         JobEventKind.REBALANCE_RECOMMENDED,
         f"The cloud reports a higher risk of interruption for this machine{saves}.",
-        noun="instance",
-        noun_id=instance.id,
+        about=instance,
     )
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from uuid import UUID
 
 from app.domain.lifecycle.entities import Budget, Job
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
 from app.domain.lifecycle.retry_policy import BACKOFF_SECONDS_MAX
 from app.domain.market.offer import Market
@@ -27,7 +26,7 @@ from app.orchestration.agents.register_agent import checkpoint_uri
 from app.orchestration.estimates.attempt_measures import keep_start_up, read_start_up
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.work_by_gpu import ONE_GPU
-from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
+from app.orchestration.frame.aggregate import JobAggregate, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, offers_are_old
 from app.orchestration.frame.lost_rows import (
@@ -51,8 +50,6 @@ from app.orchestration.transitions.gather_gang import claim_state
 from app.orchestration.transitions.gather_market import market_in_queue
 from app.storage.jobs.job_repository import QueuedJob
 from app.storage.unit_of_work import UnitOfWork
-
-_ACTOR = Actor(ActorKind.CONTROLLER, CLAIM_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -170,9 +167,7 @@ class ClaimJobs(RuntimeController):
             }
             result = replace(result, by_market=fresh)
         budgets = uow.money.lock_budgets(work.project_id, work.budget_id)
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id) as aggregate:
             if aggregate is None or aggregate.job.state not in CLAIMABLE_JOB_STATES:
                 return
             if not _basis_of(work.queued).holds_for(aggregate):

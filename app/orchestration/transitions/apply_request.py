@@ -77,8 +77,7 @@ def request_beside(
     aggregate.record(
         JobEventKind.GROWTH_REQUESTED if grows else JobEventKind.REPLACEMENT_REQUESTED,
         text,
-        noun="launch",
-        noun_id=launch.id,
+        about=launch,
         count=request.count,
         zone=request.bids[0].pool.zone,
     )

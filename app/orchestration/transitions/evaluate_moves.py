@@ -18,7 +18,6 @@ from app.domain.availability.gang_hazard import MachineLife
 from app.domain.billing.egress import restore_microusd
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Instance, Job
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Offer
@@ -31,7 +30,7 @@ from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput, gpu_shape_of
 from app.orchestration.estimates.attempt_measures import own_limits, read_measured
 from app.orchestration.estimates.work_by_gpu import left_of, told_for
-from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
+from app.orchestration.frame.aggregate import JobAggregate, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, offers_are_old, read_basis
 from app.orchestration.frame.runtime import Limits
@@ -50,7 +49,6 @@ from app.orchestration.transitions.apply_decision import apply_decision
 from app.storage.unit_of_work import UnitOfWork
 
 OTHERS_MAX = 20
-_ACTOR = Actor(ActorKind.CONTROLLER, MOVE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -106,9 +104,7 @@ class EvaluateMoves(RuntimeController):
         limits, now = self._runtime.limits, self._runtime.clock.now()
         if offers_are_old(work.read_at, now):
             result = _sort_out(work, uow.offers.all(), now)
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id, looking=True) as aggregate:
             if aggregate is None:
                 return
             job = aggregate.job

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.domain.lifecycle.attempt import AttemptEvent, AttemptState
 from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import (
     ATTEMPT_JOB_STATES,
@@ -22,7 +22,7 @@ from app.domain.lifecycle.job import (
     JobState,
     StopCause,
 )
-from app.orchestration.frame.aggregate import JobAggregate, open_job
+from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.advance_attempt import advance_attempt, enter_settling
@@ -34,7 +34,6 @@ from app.orchestration.transitions.lose_instances import record_overdue, record_
 from app.storage.unit_of_work import UnitOfWork
 
 EXPIRE_CONTROLLER = "expire_deadlines"
-_ACTOR = Actor(ActorKind.CONTROLLER, EXPIRE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,7 @@ class ExpireDeadlines(RowController[DueJob]):
 
     def apply(self, uow: UnitOfWork, work: DueJob, result: None) -> None:
         """Apply every rule whose instant has come; closing the aggregate sets the next one."""
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id) as aggregate:
             if aggregate is not None:
                 limits = self._runtime.limits
                 _expire_job(aggregate, limits)

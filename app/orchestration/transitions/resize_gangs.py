@@ -14,7 +14,6 @@ from uuid import UUID
 
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import Attempt, Instance
-from app.domain.lifecycle.events import Actor, ActorKind
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Offer
@@ -26,7 +25,7 @@ from app.domain.throughput.gang_scaling import GangScaling
 from app.orchestration.estimates.attempt_measures import read_measured
 from app.orchestration.estimates.estimate_remaining import record_scaling
 from app.orchestration.estimates.work_by_gpu import speeds_of
-from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
+from app.orchestration.frame.aggregate import JobAggregate, parsed_spec
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.choose_gang_size import size_terms
@@ -37,7 +36,6 @@ from app.storage.unit_of_work import UnitOfWork
 
 RESIZE_CONTROLLER = "resize_gangs"
 PENDING_LOOK_SECONDS: Final = 60.0
-_ACTOR = Actor(ActorKind.CONTROLLER, RESIZE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,7 @@ class ResizeGangs(RowController[ElasticJob]):
     def apply(self, uow: UnitOfWork, work: ElasticJob, result: None) -> None:
         """Look at one gang: ask for more, go on with what has come, or leave it as it is."""
         limits = self._runtime.limits
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id, looking=True) as aggregate:
             attempt = None if aggregate is None else aggregate.attempt
             if aggregate is None or attempt is None or attempt.state is not AttemptState.RUNNING:
                 return

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from app.domain.deadline import deadline_policy
 from app.domain.deadline.deadline_policy import DeadlineDecision, DeadlineView, seems_slower
-from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
+from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import ATTEMPT_JOB_STATES, CLAIMABLE_JOB_STATES, JobState
 from app.domain.market.offer import Market
 from app.domain.placement.decide import GangState, decide
@@ -24,7 +24,7 @@ from app.domain.units.durations import format_duration
 from app.orchestration.estimates.attempt_measures import start_up_of
 from app.orchestration.estimates.estimate_remaining import keep_progress
 from app.orchestration.estimates.work_by_gpu import WorkByGpu, left_of
-from app.orchestration.frame.aggregate import JobAggregate, open_job, parsed_spec
+from app.orchestration.frame.aggregate import JobAggregate, parsed_spec
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.evidence_basis import EvidenceBasis, read_basis
 from app.orchestration.frame.runtime import Runtime
@@ -43,7 +43,6 @@ DEADLINE_CONTROLLER = "watch_deadlines"
 # Of the work that is left: an estimate is seldom better.
 SAFE_AGAIN_ROOM = 0.1
 log = logging.getLogger(__name__)
-_ACTOR = Actor(ActorKind.CONTROLLER, DEADLINE_CONTROLLER)
 
 
 @dataclass(frozen=True)
@@ -102,9 +101,7 @@ class WatchDeadlines(RuntimeController):
 
     def apply(self, uow: UnitOfWork, work: PromisedJob, result: MarketValues | None) -> None:
         """Look at one job and act."""
-        with open_job(
-            uow, self._runtime.entropy, work.job_id, _ACTOR, skip_locked=True, looking=True
-        ) as aggregate:
+        with self.locked(uow, work.job_id, looking=True) as aggregate:
             if aggregate is None:
                 return
             job = aggregate.job

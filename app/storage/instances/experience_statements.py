@@ -29,7 +29,7 @@ from app.storage.instances.same_work_runs import same_work
 from app.storage.schema.instance_tables import instances, launches
 from app.storage.schema.job_tables import jobs
 from app.storage.schema.money_tables import prices
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 POOLS_MAX = 500
 SIGHTINGS_MAX = 5_000
@@ -43,11 +43,8 @@ _AGES = (_NO_TIME, *_EDGES)
 _ENDS = (*_EDGES, None)
 
 
-class ExperienceStatements:
+class ExperienceStatements(Repository):
     """Counts of machines and launches."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def of(
         self, pools: Sequence[Pool], since: datetime, now: datetime

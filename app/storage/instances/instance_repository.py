@@ -10,7 +10,7 @@ from app.domain.lifecycle.entities import Assignment, Contact, Instance
 from app.domain.market.offer import Pool
 from app.storage.instances import instance_statements as statements
 from app.storage.money.money_repository import Billing
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,8 @@ class Hearing:
     hearing_since_at: datetime | None
 
 
-class InstanceRepository:
+class InstanceRepository(Repository):
     """Instances, their contacts and assignments."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def get(self, instance_id: UUID) -> Instance | None:
         """The instance without a lock of its own (its job's lock covers it)."""

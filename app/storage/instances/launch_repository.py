@@ -12,7 +12,7 @@ from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.launch import OPEN_LAUNCH_OUTCOMES
 from app.storage.schema import tables
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 _launches = tables.launches
 _BY_TOKEN = Ready(select(*_launches.c).where(_launches.c.token_hash == bindparam("this_hash")))
@@ -52,11 +52,8 @@ _FIRST_DUE = Ready(
 )
 
 
-class LaunchRepository:
+class LaunchRepository(Repository):
     """Launches and the instances they ask for."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def get(self, launch_id: UUID) -> Launch | None:
         """The launch."""

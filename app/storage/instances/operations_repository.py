@@ -14,7 +14,7 @@ from sqlalchemy.exc import NoResultFound
 from app.storage.instances.instance_repository import Hearing
 from app.storage.schema import tables
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 # First half of the advisory lock's key, so that ours never meet those of another program.
 _SINGLE_FLIGHT = 0x10DE
@@ -36,11 +36,8 @@ _SECRET = Ready(select(_deployment.secret))
 _ID = Ready(select(_deployment.deployment_id))
 
 
-class OperationsRepository:
+class OperationsRepository(Repository):
     """What the deployment knows of itself: its id and secret, stale results, hearing."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def hearing(self) -> Hearing:
         """Whether, and since when, agents could have been heard."""

@@ -16,7 +16,7 @@ from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES, InstanceState
 from app.domain.lifecycle.job import LIVE_JOB_STATES, StopCause
 from app.storage.schema import tables
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,8 @@ _LIVE_INSTANCE = tables.instances.c.state.in_(sorted(LIVE_INSTANCE_STATES))
 _LIVE_JOB = tables.jobs.c.state.in_(sorted(LIVE_JOB_STATES))
 
 
-class SweepRepository:
+class SweepRepository(Repository):
     """Sweeps, in the store."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def orders(self) -> SweepOrders:
         """What is ordered now."""

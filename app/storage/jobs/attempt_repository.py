@@ -13,7 +13,7 @@ from app.storage.schema import tables
 from app.storage.session.attempt_ordinals import ORDINAL
 from app.storage.session.due_times import look_at, look_is_due
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 _attempts = tables.attempts
 _members = tables.attempt_members
@@ -60,11 +60,8 @@ _FIRST_SIZE_LOOK = Ready(
 )
 
 
-class AttemptRepository:
+class AttemptRepository(Repository):
     """Attempts and their members."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def live(self, job_id: UUID) -> Attempt | None:
         """The one live attempt of a job."""

@@ -20,7 +20,7 @@ from app.domain.lifecycle.job import (
 from app.domain.spec.spec_document import SpecDocument
 from app.storage.schema.job_tables import budgets, job_estimates, jobs
 from app.storage.schema.schema import one_of
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,8 @@ _OPEN: Final = text(
 indexes, which hold few jobs."""
 
 
-class KeptEstimateRows:
+class KeptEstimateRows(Repository):
     """One row for each job."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def missing(self, limit: int, now: datetime) -> list[Unestimated]:
         """Jobs that have none yet, and are not older than tells of their beginning; oldest first.

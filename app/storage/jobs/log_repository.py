@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.storage.schema import tables
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 GAP_KEY: Final = "gap"
 
@@ -56,11 +56,8 @@ _COLUMNS = (
 )
 
 
-class LogRepository:
+class LogRepository(Repository):
     """Streams and chunks."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def lock_stream(self, job_id: UUID, stream: str, instance_id: UUID, now: datetime) -> LogStream:
         """The stream under its row lock; made, empty and owned by the instance, when it is new."""

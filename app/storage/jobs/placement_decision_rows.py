@@ -20,7 +20,7 @@ from app.domain.placement.placement_decision import (
 )
 from app.storage.schema.job_tables import attempts, placement_decisions
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession, Row
+from app.storage.session.record_session import RecordSession, Repository, Row
 from app.storage.session.statement_runner import Statement
 
 
@@ -91,11 +91,11 @@ WHERE NOT EXISTS (SELECT 1 FROM confirmed)
 """
 
 
-class PlacementDecisionRows:
+class PlacementDecisionRows(Repository):
     """One row for each decision that differs from the one before."""
 
     def __init__(self, session: RecordSession) -> None:
-        self._session = session
+        super().__init__(session)
         self._waiting: list[tuple[UUID, PlacementDecision]] = []
         session.append_with_flush(self._statements)
 

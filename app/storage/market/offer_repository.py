@@ -14,7 +14,7 @@ from app.ports.price_source import PriceChange
 from app.storage.schema.column_types import region_in
 from app.storage.schema.money_tables import pools, prices
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession, Row
+from app.storage.session.record_session import Repository, Row
 
 _BATCH = 2_000
 """Rows per statement: PostgreSQL takes 65,535 values at most."""
@@ -96,11 +96,8 @@ def _offer(row: Row) -> Offer:
     )
 
 
-class OfferRepository:
+class OfferRepository(Repository):
     """Pools, their present prices and cool-downs, and the price history."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def all(self) -> list[tuple[Offer, datetime | None]]:
         """Every offer with the end of its cool-down, by pool."""

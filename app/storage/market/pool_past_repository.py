@@ -18,7 +18,7 @@ from app.domain.market.price_history import Step, thinned
 from app.ports.pool_past import PoolPast, PreemptionRate
 from app.storage.schema.column_types import region_in
 from app.storage.schema.money_tables import pool_pasts, pools
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 _past = pool_pasts.c
 _SPOT = pools.c.pool.like(f"%/{Market.SPOT.value}")
@@ -26,11 +26,8 @@ _REGION = region_in(pools.c.pool)
 PREEMPTIONS_MAX = 90
 
 
-class PoolPastRepository:
+class PoolPastRepository(Repository):
     """What was told, by pool."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def without_past(
         self,

@@ -14,7 +14,7 @@ from app.ports.bucket_places import BucketPlace
 from app.storage.schema import tables
 from app.storage.schema.money_tables import bucket_places, transfers
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 _transfer, _checkpoint = transfers.c, tables.checkpoints.c
 
@@ -62,11 +62,8 @@ _UNPLACED = Ready(
 )
 
 
-class TrafficRepository:
+class TrafficRepository(Repository):
     """Places of buckets, and transfers from them."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def place_of(self, bucket: str) -> BucketPlace | None:
         """What is known of a bucket, or of `DEFAULT_BUCKET`; None before the first look."""

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.storage.schema import tables
 from app.storage.schema.money_tables import books_differences, books_passes
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,8 @@ WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_n
 _TICK = timedelta(microseconds=1)
 
 
-class LedgerAuditStore:
+class LedgerAuditStore(Repository):
     """Ledger against rollup."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def progress(self, *, lock: bool = False) -> BooksPass | None:
         """How far the comparison has come; None before the first. lock: against another worker."""

@@ -16,7 +16,7 @@ from app.storage.money.job_cost_report import job_cost
 from app.storage.schema import tables
 from app.storage.schema.money_tables import assignments, cost_rollups, ledger_entries
 from app.storage.session.ready_statement import Ready
-from app.storage.session.record_session import RecordSession
+from app.storage.session.record_session import Repository
 
 
 @dataclass(frozen=True, order=True)
@@ -169,11 +169,8 @@ _SPENT_BY_PROJECT = Ready(
 )
 
 
-class MoneyRepository:
+class MoneyRepository(Repository):
     """Budgets, ledger and rollup."""
-
-    def __init__(self, session: RecordSession) -> None:
-        self._session = session
 
     def lock_budgets(self, project_id: UUID, budget_id: UUID) -> list[Budget]:
         """The project's own budget, if any, and the job's, locked in that order.

@@ -365,3 +365,10 @@ class RecordSession:
             self._pooled.invalidate(error)
             self._pooled.close()
         self._pooled = self._driver = self._runner = self._wrapped = None
+
+
+class Repository:
+    """What is stored of one noun, in the transaction of a session."""
+
+    def __init__(self, session: RecordSession) -> None:
+        self._session = session
