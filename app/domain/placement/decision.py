@@ -89,12 +89,14 @@ class Replace:
 
     move: what becomes of a move that is under way. request: None where nothing is missing or fits.
     over_budget: the sentence of the budget that stops the job, as it cannot go on without them.
+    some_stay: whether the gang has machines that the requested ones join.
     """
 
     gang: GangNeed
     move: CutOver | Abandon | None = None
     request: MachineRequest | None = None
     over_budget: str | None = None
+    some_stay: bool = False
 
 
 class Shortage(StrEnum):

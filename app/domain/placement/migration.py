@@ -26,7 +26,7 @@ from app.domain.availability.hazard_by_age import AGE_EDGES_SECONDS, LONGEST_SEC
 from app.domain.market.offer import Pool
 from app.domain.placement.decision import MoveDecision
 from app.domain.placement.expected_cost import useful_hour_microusd
-from app.domain.units.durations import format_duration
+from app.domain.units.durations import billed_as, format_duration
 from app.domain.units.money import format_usd
 from app.domain.units.percent import percent
 
@@ -112,7 +112,7 @@ def decide_move(
     told = (
         f"{there.name}{pace} at {_usd(there.microusd_per_hour)} an hour is expected to finish the"
         f" remaining {left} for {_usd(costs[best])}, the move included; staying in {here.name} at"
-        f" {_usd(here.microusd_per_hour)} for {_usd(stay)}"
+        f" {_usd(here.microusd_per_hour)} for {_usd(stay)}{billed_as(here.billing_speed)}"
     )
     enough = max(stay * terms.saving_share, float(terms.saving_microusd))
     if saving <= 0 or saving < enough:

@@ -18,7 +18,7 @@ from app.domain.placement.decision import (
     MarketRule,
     Transition,
 )
-from app.domain.units.durations import format_duration
+from app.domain.units.durations import billed_as, format_duration
 from app.domain.units.money import format_usd
 
 _USD: Final = 1_000_000
@@ -53,23 +53,26 @@ def abandon_words(decision: Abandon) -> str:
     return _ABANDONED[decision.transition, decision.why]
 
 
-def market_sentence(decision: MarketDecision, gang: int) -> str:
-    """Why the job turns to another market, or stays; gang: machines that costs are told for."""
-    choice = decision.choice
+def market_sentence(decision: MarketDecision, gang: int, billing_speed: int = 1) -> str:
+    """Why the job turns to another market, or stays.
+
+    gang: machines that costs are told for. billing_speed: seconds that a second is billed as.
+    """
+    choice, billed = decision.choice, billed_as(billing_speed)
     if choice is None or decision.rule in _WITHOUT_FIGURES:
         return _WITHOUT_FIGURES[decision.rule]
     if decision.rule is MarketRule.ON_DEMAND_COSTS_LESS:
-        return _leaving(choice, gang)
+        return _leaving(choice, gang, billed)
     if decision.rule is MarketRule.SPOT_COSTS_LESS:
         spot = min(choice.spot, choice.wait)
         return (
             f"Spot is expected to cost {_dollars(spot, gang)} to the end, staying on-demand "
-            f"{_dollars(choice.on_demand, gang)}: the job returns to spot."
+            f"{_dollars(choice.on_demand, gang)}{billed}: the job returns to spot."
         )
-    return staying_words(choice, gang, decision.market)
+    return staying_words(choice, gang, decision.market, billing_speed)
 
 
-def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
+def staying_words(choice: LiveChoice, gang: int, market: Market, billing_speed: int = 1) -> str:
     """Why a job stays where it runs, be it that something else than cost keeps it there."""
     on_spot = market is Market.SPOT
     here, other = (choice.spot, choice.on_demand) if on_spot else (choice.on_demand, choice.spot)
@@ -79,35 +82,37 @@ def staying_words(choice: LiveChoice, gang: int, market: Market) -> str:
     kept = ", which is not safe now" if other < here else ""
     return (
         f"The job stays {where}, expected to cost {_dollars(here, gang)} to the end; "
-        f"{there} {_dollars(other, gang)}{kept}."
+        f"{there} {_dollars(other, gang)}{kept}{billed_as(billing_speed)}."
     )
 
 
-def waiting_words(choice: LiveChoice, gang: int, slack_seconds: float | None) -> str:
+def waiting_words(
+    choice: LiveChoice, gang: int, slack_seconds: float | None, billing_speed: int = 1
+) -> str:
     """Why a job waits although a pool fits; without a full stop."""
-    slack = ""
+    more = billed_as(billing_speed)
     if slack_seconds is not None and slack_seconds > 0:
-        slack = f"; waiting is safe for another {format_duration(slack_seconds)}"
+        more += f"; waiting is safe for another {format_duration(slack_seconds)}"
     other = min(choice.spot, choice.on_demand)
     if choice.wait >= other:
         # The policy counts a wait for a cheaper pool as dear as what is at hand, not as less.
         return (
             f"cheaper pools are expected back well in time; the pools available now would cost "
-            f"{_dollars(other, gang)} to the end{slack}"
+            f"{_dollars(other, gang)} to the end{more}"
         )
     return (
         f"the pools available now would cost {_dollars(other, gang)} to the end, waiting "
-        f"{_dollars(choice.wait, gang)}{slack}"
+        f"{_dollars(choice.wait, gang)}{more}"
     )
 
 
-def _leaving(choice: LiveChoice, gang: int) -> str:
+def _leaving(choice: LiveChoice, gang: int, billed: str) -> str:
     """Why on-demand machines are requested before the last safe moment."""
     other, cost = min((choice.wait, choice.spot)), _dollars(choice.on_demand, gang)
     way = "staying on spot" if choice.spot <= choice.wait else "waiting for spot machines"
     return (
-        f"On-demand machines are expected to cost {cost} to the end, {way} {_dollars(other, gang)}:"
-        " requesting on-demand now."
+        f"On-demand machines are expected to cost {cost} to the end, {way} {_dollars(other, gang)}"
+        f"{billed}: requesting on-demand now."
     )
 
 

@@ -1,7 +1,7 @@
 """A forming gang that goes on with fewer machines than it was to have.
 
 Lives here: the places that are given up, and how long a gang waits for them. Not here: whether
-others may be had (`fill_places`), or the size a gang begins with (`choose_gang_size`).
+others may be had (`fill_places`), or the size a gang begins with (`market_and_size`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.assign_instances import assign
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.placement.choose_gang_size import set_size
+from app.orchestration.placement.market_and_size import set_size
 
 
 def hold_seconds(aggregate: JobAggregate, limits: Limits) -> float:

@@ -23,13 +23,14 @@ from app.domain.lifecycle.launch import (
     launch_step,
 )
 from app.domain.lifecycle.launch_errors import NextStep, rule_of
+from app.domain.market.offer import Pool
 from app.domain.spec.job_spec import JobSpec
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.order_instances import LAUNCH_CONTROLLER
 from app.orchestration.instances.publish_agent import publish_agent
-from app.orchestration.instances.settle_launch import pool_bid, settle_launch
+from app.orchestration.instances.settle_launch import settle_launch
 from app.ports.cloud_provider import (
     CloudMachine,
     CloudProvider,
@@ -37,6 +38,7 @@ from app.ports.cloud_provider import (
     LaunchOutcomeUnknown,
     LaunchResult,
     MachineState,
+    PoolBid,
     PoolRefusal,
     ProviderError,
     RefusalKind,
@@ -157,7 +159,10 @@ class LaunchInstances(RuntimeController):
             count=launch.count,
             min_count=launch.min_count,
             market=launch.market,
-            bids=tuple(pool_bid(bid) for bid in launch.bids),
+            bids=tuple(
+                PoolBid(Pool.parse(bid["pool"]), bid["max_price_microusd_per_hour"])
+                for bid in launch.bids
+            ),
             user_data={
                 **self._runtime.machine_variables,
                 **_wishes_of_boot(aggregate.spec),

@@ -22,7 +22,6 @@ from app.domain.lifecycle.launch_errors import (
     covers,
     rule_of,
 )
-from app.domain.lifecycle.stored_documents import BidDocument
 from app.domain.market.offer import Pool
 from app.domain.placement.placement import bids_for_best_region
 from app.orchestration.frame.aggregate import JobAggregate
@@ -35,7 +34,7 @@ from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.instances.accept_machines import accept_machine
 from app.orchestration.placement.read_offers import offers_for
 from app.orchestration.transitions.lose_instances import fill_open_places, record_never_came
-from app.ports.cloud_provider import AcceptedMachine, PoolBid, PoolRefusal
+from app.ports.cloud_provider import AcceptedMachine, PoolRefusal
 
 _TOLD_MAX = 5
 _FULL = RefusalKind.NO_CAPACITY
@@ -101,11 +100,6 @@ def unanswered(aggregate: JobAggregate, launch: Launch) -> list[Instance]:
     return sorted(rows, key=lambda item: item.id)
 
 
-def pool_bid(bid: BidDocument) -> PoolBid:
-    """A stored bid as the provider takes it."""
-    return PoolBid(Pool.parse(bid["pool"]), bid["max_price_microusd_per_hour"])
-
-
 def _give_back(aggregate: JobAggregate, launch: Launch, instances: list[Instance]) -> None:
     """A gang starts whole or not at all: its first machines do not wait for others elsewhere."""
     why = f"the cloud started {len(instances)} of {launch.count}"
@@ -115,7 +109,7 @@ def _give_back(aggregate: JobAggregate, launch: Launch, instances: list[Instance
 
 def _cool_down(aggregate: JobAggregate, launch: Launch, refused: Iterable[PoolRefusal]) -> None:
     """Let rest what the refusals reach, each for its time."""
-    asked = [pool_bid(bid).pool for bid in launch.bids]
+    asked = [Pool.parse(bid["pool"]) for bid in launch.bids]
     known: dict[Pool, str] | None = None
     rests: dict[Pool, tuple[datetime, str]] = {}
     for refusal in refused:

@@ -32,6 +32,7 @@ from app.domain.placement.placement_reasons import (
     unblocked_by,
 )
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
+from app.domain.units.durations import billed_as
 from app.domain.units.money import format_usd
 from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import ONE_GPU, WorkByGpu, left_of, told_for
@@ -69,6 +70,11 @@ class Reasons:
     speeds: GpuThroughput = NOTHING_MEASURED
     work: WorkByGpu = ONE_GPU
 
+    @property
+    def billing_speed(self) -> int:
+        """The most seconds that a second is billed as in these pools."""
+        return max((one.offer.billing_speed for one in self.considered), default=1)
+
 
 NO_REASONS = Reasons()
 
@@ -89,9 +95,10 @@ def claim_reason(
     text = f"Requesting spot machines in {where}, the {best} for this job."
     if choice is not None and choice.wait < choice.spot:
         spot, wait = (format_usd(round(one * gang * _USD)) for one in (choice.spot, choice.wait))
+        billed = billed_as(max(offer.billing_speed for offer in bids))
         text += (
-            f" They are expected to cost {spot} to the end, waiting {wait}: with so little work "
-            "left, that saving is not worth the risk that the pool is full by then."
+            f" They are expected to cost {spot} to the end, waiting {wait}{billed}: with so little "
+            "work left, that saving is not worth the risk that the pool is full by then."
         )
     return Reason(DecisionVerdict.SPOT, "cheapest_progress", text)
 

@@ -27,9 +27,9 @@ from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work, seconds_to_train, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
+from app.orchestration.placement.market_and_size import patience_of
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.queue_need import queue_need
-from app.orchestration.placement.spot_rules import patience_of
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 

@@ -33,7 +33,6 @@ from app.orchestration.gang.end_attempt import wind_down
 from app.orchestration.gang.release_order import order_release
 from app.orchestration.gang.reserve_budget import reserve_in_passing
 from app.orchestration.gang.shrink_gang import form_until
-from app.orchestration.placement.choose_gang_size import set_size
 from app.orchestration.placement.decision_log import (
     Reason,
     Reasons,
@@ -41,8 +40,8 @@ from app.orchestration.placement.decision_log import (
     record_decision,
     told_safe_until,
 )
+from app.orchestration.placement.market_and_size import has_left_spot, set_size, turn_market
 from app.orchestration.placement.read_offers import candidates, no_offer_reason
-from app.orchestration.placement.spot_rules import has_left_spot, turn_market
 from app.orchestration.transitions.apply_request import order_places
 
 
@@ -68,7 +67,8 @@ def apply_claim(
         _wait(aggregate, why, "no_offer", known, limits)
     elif decision.rule is ClaimRule.WAITING_COSTS_LESS and choice is not None:
         last = told_safe_until(aggregate, limits, left_of(aggregate).seconds)
-        why = waiting_words(choice, gang.node_count, slack_seconds(last, aggregate.now))
+        slack = slack_seconds(last, aggregate.now)
+        why = waiting_words(choice, gang.node_count, slack, known.billing_speed)
         _wait(aggregate, why, "waiting_costs_less", known, limits)
     elif decision.rule is ClaimRule.RETURN_TO_SPOT:
         _go_back(aggregate, known, limits)

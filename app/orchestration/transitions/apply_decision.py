@@ -37,15 +37,14 @@ from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, wind_down
 from app.orchestration.gang.move_gang import begin_move, forget_move, turn_to_new_machines
 from app.orchestration.gang.order_instances import LaunchPurpose
 from app.orchestration.gang.release_order import order_release
-from app.orchestration.placement.choose_gang_size import set_size
 from app.orchestration.placement.decision_log import (
     NO_REASONS,
     Reason,
     Reasons,
     record_decision,
 )
+from app.orchestration.placement.market_and_size import set_size, turn_market
 from app.orchestration.placement.read_offers import candidates
-from app.orchestration.placement.spot_rules import turn_market
 from app.orchestration.transitions.apply_claim import apply_claim
 from app.orchestration.transitions.apply_request import apply_fill, apply_replace, request_beside
 
@@ -156,7 +155,7 @@ def _market(
     """
     attempt = aggregate.attempt
     gang = aggregate.job.node_count if attempt is None else attempt.node_count
-    sentence = market_sentence(decision, gang)
+    sentence = market_sentence(decision, gang, reasons.billing_speed)
     if attempt is None:
         if decision.turns:
             turn_market(aggregate, decision.market, sentence)

@@ -29,7 +29,7 @@ from app.orchestration.gang.order_instances import LaunchPurpose, order_instance
 from app.orchestration.gang.shrink_gang import reserve_places, shrink_to_members
 from app.orchestration.gang.stop_job import order_stop
 from app.orchestration.placement.decision_log import Reason, Reasons, pool_words, record_decision
-from app.orchestration.placement.read_offers import candidates, why_none
+from app.orchestration.placement.read_offers import why_none
 
 _WHY_SHORT: Final = {
     Shortage.FENCED_OFF: (
@@ -50,8 +50,7 @@ def apply_replace(aggregate: JobAggregate, decision: Replace, limits: Limits) ->
         order_stop(aggregate, StopCause.BUDGET, decision.over_budget, limits)
     request = decision.request
     if request is not None:
-        stay = candidates(aggregate, decision.gang)
-        beside = ", in addition to the machines that stay" if stay else ""
+        beside = ", in addition to the machines that stay" if decision.some_stay else ""
         text = f"{request.count} replacement requested in {request.bids[0].pool.zone}{beside}."
         request_beside(
             aggregate, decision.gang, request, "replacement", text, limits,

@@ -35,9 +35,8 @@ from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.lost_rows import lists_are_awaited, numbered_before_gap
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.reserve_budget import read_headroom
-from app.orchestration.placement.choose_gang_size import size_terms
+from app.orchestration.placement.market_and_size import has_left_spot, size_terms, ways_back
 from app.orchestration.placement.read_offers import candidates, offer_book
-from app.orchestration.placement.spot_rules import has_left_spot, ways_back
 
 # A lost machine may have been the last thing a job waited for: what has ended needs no other one.
 _GOING_ON = CLAIMABLE_JOB_STATES | {JobState.STARTING, JobState.RUNNING}

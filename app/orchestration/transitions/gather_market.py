@@ -45,13 +45,13 @@ from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.reserve_budget import read_headroom
 from app.orchestration.placement.decision_log import start_times
 from app.orchestration.placement.evaluate_markets import JobProgress, MarketValues
-from app.orchestration.placement.read_offers import offer_book
-from app.orchestration.placement.spot_rules import (
+from app.orchestration.placement.market_and_size import (
     has_left_spot,
     return_terms,
     spot_is_fruitless,
     spot_room,
 )
+from app.orchestration.placement.read_offers import offer_book
 from app.orchestration.transitions.gather_gang import lacking_state
 
 _USD = 1_000_000

@@ -28,7 +28,7 @@ from app.orchestration.estimates.work_by_gpu import speeds_of
 from app.orchestration.frame.aggregate import JobAggregate, parsed_spec
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Limits
-from app.orchestration.placement.choose_gang_size import size_terms
+from app.orchestration.placement.market_and_size import size_terms
 from app.orchestration.placement.read_offers import candidates, offers_for
 from app.orchestration.transitions.apply_decision import apply_decision
 from app.orchestration.transitions.gather_gang import supply_for

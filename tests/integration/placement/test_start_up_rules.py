@@ -23,10 +23,9 @@ from app.orchestration.estimates.estimate_job import estimate_job
 from app.orchestration.frame.aggregate import open_job, parsed_spec
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.shrink_gang import hold_seconds
-from app.orchestration.placement.choose_gang_size import size_terms
 from app.orchestration.placement.decision_log import safe_until
+from app.orchestration.placement.market_and_size import return_terms, size_terms, spot_room
 from app.orchestration.placement.read_offers import offers_for
-from app.orchestration.placement.spot_rules import return_terms, spot_room
 from app.orchestration.transitions.evaluate_moves import move_terms
 from app.storage.schema import money_tables, tables
 from tests.support.api.agent_api import BY_PERSON

@@ -68,6 +68,8 @@ def test_a_faster_bill_is_in_the_costs_and_not_in_the_prices() -> None:
     quick = decide_move(here(billing_speed=60), [there(0.5, billing_speed=60)], TERMS)
     assert quick.to == usual.to == "b"
     assert "at $0.50 an hour" in quick.sentence
+    assert "each second billed as 1m" in quick.sentence
+    assert "billed as" not in usual.sentence
     once, fast = (
         [float(cost.replace(",", "")) for cost in COST.findall(one.sentence)]
         for one in (usual, quick)

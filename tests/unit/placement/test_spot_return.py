@@ -10,7 +10,7 @@ from app.domain.deadline.live_choice import LiveChoice
 from app.domain.deadline.policy_state import PlacementAction
 from app.domain.placement.methods.spot_return import OnDemandStay, return_repays
 from app.orchestration.frame.limits import Limits
-from app.orchestration.placement.spot_rules import return_terms
+from app.orchestration.placement.market_and_size import return_terms
 
 TERMS = return_terms(Limits(boot_p95_seconds=300.0, drain_seconds=60.0))
 

@@ -55,7 +55,7 @@ def replace_lost(state: LackingState) -> Replace | None:
         return nothing
     request, sentence = supply.request(more, least)
     if request is not None:
-        return Replace(state.gang, state.move, request)
+        return Replace(state.gang, state.move, request, some_stay=state.survivors > 0)
     if state.can_do_without or supply.is_enough(state.survivors):
         return nothing
     return Replace(state.gang, state.move, over_budget=sentence)

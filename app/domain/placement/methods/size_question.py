@@ -1,6 +1,6 @@
 """The question that an elastic gang's size is the answer to, from what is known of its job.
 
-Not here: the answer (`gang_size`), or reading rows (`choose_gang_size`).
+Not here: the answer (`gang_size`), or reading rows (`market_and_size`).
 """
 
 from __future__ import annotations

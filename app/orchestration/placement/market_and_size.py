@@ -1,25 +1,85 @@
-"""What a job's market and its patience rest on, read from rows; and the turn to another market.
+"""The market and the size of a job's gang: what they rest on, and a change of either.
 
-Not here: whether spot is safe and a return repays (`placement.methods.spot_return`), which market
-costs less (`evaluate_markets`), or what follows from patience (`app.domain.placement.patience`).
+Lives here: what is read from rows, and the two changes written down. Not here: which size is
+best (`placement.gang_size`), whether spot is safe and a return repays
+(`placement.methods.spot_return`), which market costs less (`evaluate_markets`), or what follows
+from patience (`app.domain.placement.patience`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from app.domain.billing.budget import left_microusd
 from app.domain.deadline.deadline_policy import last_safe_moment
+from app.domain.lifecycle.entities import Budget
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.retry_policy import MAX_SPOT_ATTEMPTS_WITHOUT_PROGRESS, spot_exhausted
 from app.domain.market.offer import Market
 from app.domain.placement.gang_need import GangNeed
+from app.domain.placement.methods.size_question import SizeTerms
 from app.domain.placement.methods.spot_return import ReturnTerms, SpotRoom, spot_is_safe
 from app.domain.placement.patience import Patience
+from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
+from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
 from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work, left_of
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.decision_log import safe_until, start_times
+
+
+def size_terms(
+    aggregate: JobAggregate,
+    gang: GangNeed,
+    limits: Limits,
+    budgets: Sequence[Budget] = (),
+    *,
+    speeds: GpuThroughput = NOTHING_MEASURED,
+    learned: GangScaling | None = None,
+) -> SizeTerms:
+    """What a size depends on, as the job stands.
+
+    gang: as it is now: its market, and the size whose work is known. budgets: those whose money
+    bounds the choice. learned: how gangs scale as measured by now; else as the job keeps it.
+    """
+    job, spec, attempt = aggregate.job, aggregate.spec, aggregate.attempt
+    limits = own_limits(aggregate, limits)
+    unspent = (left_microusd(budget.cap_microusd, budget.spent_microusd) for budget in budgets)
+    caps = [max(0, microusd) for microusd in unspent if microusd is not None]
+    to_deadline = None
+    if job.deadline_at is not None and job.deadline_missed_at is None:
+        to_deadline = (job.deadline_at - aggregate.now).total_seconds()
+    may_move = gang.market is Market.SPOT and spec.effective_market() == "auto"
+    reserve = limits.on_demand_acquire_seconds + limits.restart_seconds
+    return SizeTerms(
+        nodes=spec.nodes,
+        work=gang_work(aggregate, gang),
+        speeds=speeds,
+        scaling=learned or scaling_of_share(job.serial_share),
+        running=None if attempt is None else attempt.node_count,
+        restart_seconds=limits.restart_seconds,
+        deadline_seconds=to_deadline,
+        reserve_seconds=reserve if may_move else 0.0,
+        money_left_microusd=min(caps, default=None),
+    )
+
+
+def set_size(aggregate: JobAggregate, count: int, why: str) -> None:
+    """The gang that is formed now, or next, has so many machines; said where it had others."""
+    nodes, before = aggregate.spec.nodes, aggregate.job.node_count
+    if count == before:
+        return
+    aggregate.job.node_count = count
+    machines = "1 machine" if count == 1 else f"{count} machines"
+    aggregate.record(
+        JobEventKind.GANG_SIZED,
+        f"The gang has {machines} of {nodes}: {why}.",
+        count=count,
+        before=before,
+        least=nodes.least,
+        most=nodes.most,
+    )
 
 
 def turn_market(aggregate: JobAggregate, market: Market, sentence: str | None = None) -> None:
