@@ -5,7 +5,7 @@ Not here: what they do to a spec (`app.domain.projects`), or changing them (`acc
 
 from __future__ import annotations
 
-from typing import Any, Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from cachetools import LRUCache
@@ -15,16 +15,9 @@ from app.domain.projects.project_rules import NO_RULES, ProjectRules
 from app.domain.projects.read_rules import parse_rules
 from app.domain.projects.resolve_spec import ResolvedSpec, as_written, resolve_spec
 from app.domain.spec.job_spec import JobSpec
+from app.storage.jobs.hot_statements import HotStatements
 
 _KEPT_MAX: Final = 256
-
-
-class StoredRules(Protocol):
-    """Where rules are looked up: the database."""
-
-    async def project_rules(self, project_id: UUID) -> tuple[int, dict[str, Any] | None]:
-        """The number of a project's rules, and the rules as they are stored."""
-        ...
 
 
 class RulesInForce:
@@ -33,7 +26,7 @@ class RulesInForce:
     For one event loop. A version never changes, so what is kept is never stale.
     """
 
-    def __init__(self, stored: StoredRules) -> None:
+    def __init__(self, stored: HotStatements) -> None:
         self._stored = stored
         self._kept: LRUCache[tuple[UUID, int], ProjectRules] = LRUCache(_KEPT_MAX)
 

@@ -24,7 +24,6 @@ from app.orchestration.agents.checkpoint_facts import (
     record_completion,
     record_final_parent,
 )
-from app.orchestration.agents.late_facts import is_late, record_late_fact
 from app.orchestration.estimates.attempt_measures import keep_pace, told_pace
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.fact_context import (
@@ -32,6 +31,7 @@ from app.orchestration.frame.fact_context import (
     FactContext,
     finite_numbers,
     number,
+    record_late_fact,
     whole_number,
 )
 from app.orchestration.frame.runtime import Limits
@@ -85,7 +85,7 @@ def apply_fact(
 ) -> None:
     """Apply one fact that was not applied before."""
     context = FactContext(aggregate, instance, fact, session_id, happened_at, limits)
-    if is_late(context):
+    if context.is_late:
         record_late_fact(context)
     _KINDS[fact.kind](context)
 

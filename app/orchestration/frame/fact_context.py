@@ -1,6 +1,7 @@
 """One fact with what it is about, and numbers from the wire as the columns can hold them.
 
-Not here: what facts mean (`apply_facts`, `checkpoint_facts`).
+Lives here, too: the line of history of a fact that comes after its attempt has ended. Not here:
+what facts mean (`apply_facts`, `checkpoint_facts`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,24 @@ from datetime import datetime
 from math import isfinite
 
 from app.domain.lifecycle.entities import AttemptMember, Instance
+from app.domain.lifecycle.events import JobEventKind
+from app.domain.wording.attempt_words import sentence_about
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
-from trainer.protocol.agent_report import Fact
+from trainer.protocol.agent_report import Fact, FactKind
+
+_OF_ATTEMPT = frozenset(
+    {
+        FactKind.PREPARED,
+        FactKind.PREPARATION_FAILED,
+        FactKind.TRAINER_STARTED,
+        FactKind.TRAINER_ENDED,
+        FactKind.STALLED,
+        FactKind.GPU_FAULT,
+    }
+)
+_TOLD = ("outcome", "exit_code", "step", "stage", "message", "final")
+_TEXT_MAX = 200
 
 
 @dataclass(frozen=True)
@@ -33,9 +49,38 @@ class FactContext:
         return attempt is not None and attempt.fence == self.fact.fence
 
     @property
+    def is_late(self) -> bool:
+        """Whether the fact is about an attempt, and that one is not the live one any more.
+
+        Others are about a machine or the lineage, and count whichever attempt says them.
+        """
+        about_attempt = self.fact.kind in _OF_ATTEMPT and self.fact.fence is not None
+        return about_attempt and not self.current
+
+    @property
     def member(self) -> AttemptMember | None:
         """The machine's part in the live attempt, when the fact is about that one."""
         return self.aggregate.member_of(self.instance.id) if self.current else None
+
+
+def record_late_fact(context: FactContext) -> None:
+    """Add a late fact to the job's history, for people; `said` has the plain values it carries."""
+    fact = context.fact
+    told: dict[str, str | int | float] = {
+        name: value[:_TEXT_MAX] if isinstance(value, str) else value
+        for name in _TOLD
+        if isinstance(value := fact.data.get(name), str | int | float)
+    }
+    what = fact.kind.value.replace("_", " ")
+    text = f"had ended before this report arrived: {what}. Nothing changes."
+    context.aggregate.record(
+        JobEventKind.LATE_FACT,
+        sentence_about(context.aggregate.ordinals(), fact.fence or 0, text),
+        about=context.instance,
+        fence=fact.fence,
+        fact=fact.kind.value,
+        said=told,
+    )
 
 
 SMALL_MAX = 2**31 - 1

@@ -7,9 +7,7 @@ spec (`app.domain.spec.job_spec`), or the statement (`app.storage.jobs.submissio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Protocol
 from uuid import UUID
 
 from app.domain.access.principal import Principal
@@ -25,6 +23,7 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, PRIORITY_STEP
 from app.ports.entropy import Entropy
+from app.storage.jobs.hot_statements import HotStatements
 from app.storage.jobs.job_submission import KnownJob, Submission, Submitted
 from app.storage.unit_of_work import UnitOfWork
 
@@ -33,24 +32,8 @@ _NAMES_TRIED_MAX = 8
 _SUGGESTIONS_MAX = 50
 
 
-class SubmissionStore(Protocol):
-    """Where the hot route hands a submission in; every call is one statement."""
-
-    async def submit(self, submission: Submission) -> bool:
-        """Store all of it; False, and nothing stored, when its name or key is taken."""
-        ...
-
-    async def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
-        """The job that the key has made."""
-        ...
-
-    async def taken_names(self, project_id: UUID, names: Sequence[str]) -> set[str]:
-        """Which of the names are in use."""
-        ...
-
-
 async def accept(
-    store: SubmissionStore,
+    store: HotStatements,
     entropy: Entropy,
     now: datetime,
     principal: Principal,

@@ -26,7 +26,6 @@ DISKS = {".": 200, "logs": 6, "store": 48, "cloud": 48}
 FULL_SECONDS = 25.0
 """Longer than two looks of the supervisor at its disks."""
 
-LOG_MEGABYTE = "SELECT length(pg_logical_emit_message(false, '', repeat('x', 1000000))::text)"
 SMALL = {"run": "true", "infra": ["local"], "resources": {"gpu": "V100"}}
 
 # Each part by itself: tests/integration/embedded/test_control_plane_full_disks.py.

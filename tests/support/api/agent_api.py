@@ -47,11 +47,12 @@ from app.orchestration.frame.aggregate import open_job
 from app.orchestration.frame.runtime import Limits, Runtime
 from app.orchestration.gang.stop_job import order_stop
 from app.ports.storage_grants import StorageGrantIssuer
+from app.simulation.engine.serial_effects import SerialEffects
 from app.storage.schema import tables
 from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.api.described_answers import client_hooks
 from tests.support.servers.table_rows import row_of
-from tests.support.stories.money_story import RecordedWakeups, SerialEffects
+from tests.support.stories.money_story import RecordedWakeups
 from trainer.protocol.agent_report import PROTOCOL_VERSION, FactKind
 
 POOL = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.SPOT)

@@ -17,8 +17,6 @@ from pathlib import Path
 from app.adapters.providers.boot_script import render
 from tests.support.agent.fake_metadata import FakeMetadata
 
-SHELLS = ("dash", "bash")
-
 
 class BootedMachine:
     """One run of the script; `output()` is all that it and the agent printed."""

@@ -22,7 +22,6 @@ from tests.support.gce.gce_fake_requests import (
 )
 from tests.support.gce.gce_fake_state import OURS, SYSTEM, Operation, Vm, last, rounded, shown, url
 
-LIVE = ("PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
 PREEMPTED = "compute.instances.preempted"
 STOCKOUT = "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS"
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Engine, insert, select
@@ -38,6 +38,7 @@ from app.orchestration.money.accrue_costs import AccrueCosts
 from app.orchestration.money.close_job_costs import CloseJobCosts
 from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.ports.price_source import PriceChange
+from app.simulation.engine.serial_effects import SerialEffects
 from app.storage.money.cost_read_models import CostReports
 from app.storage.schema import tables
 from app.storage.schema.money_tables import cost_rollups, ledger_entries
@@ -45,8 +46,6 @@ from app.storage.unit_of_work import PostgresUnitOfWorkFactory, UnitOfWork
 from tests.support.servers.table_rows import add_row, change_row, fetch
 from tests.support.stories.idle_controllers import run_until_idle
 from tests.support.stories.presence import present
-
-W = TypeVar("W")
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 PRICE = 3_600_000
@@ -87,14 +86,6 @@ class CountingEntropy:
 
     def replayable(self, seed: int) -> Callable[[], float]:
         return seeded_draws(seed)
-
-
-class SerialEffects:
-    """Effects in order, in this thread."""
-
-    def run_all(self, task: Callable[[W], None], work: Sequence[W]) -> None:
-        for piece in work:
-            task(piece)
 
 
 class RecordedWakeups:
