@@ -71,7 +71,7 @@ def test_every_text_stands_out_from_its_ground(site: Site, browser: Browser, sch
         seen.assert_content()
 
 
-@pytest.mark.parametrize("end", [pause, cancel])
+@pytest.mark.parametrize("end", [pause, pytest.param(cancel, marks=pytest.mark.full)])
 def test_beside_the_cost_the_curves_fill_their_column(site: Site, browser: Browser, end: Any):
     end(site)
     with visit(browser, site.api.url, viewport=SCREEN) as screen:

@@ -62,11 +62,12 @@ def test_signing_out_ends_the_session(look: Visit, site: Site):
     expect(look.page).to_have_url(re.compile("/sign-in"))
 
 
-@pytest.mark.parametrize("elsewhere", ["//evil.example", "/\\evil.example", "https://evil.example"])
-def test_signing_in_never_leads_to_another_site(look: Visit, site: Site, elsewhere: str):
-    look.page.goto(f"{look.url}/sign-in?next={elsewhere}")
-    look.sign_in(site.key)
-    expect(look.page).to_have_url(f"{look.url}/jobs")
+def test_signing_in_never_leads_to_another_site(look: Visit, site: Site):
+    for elsewhere in ("//evil.example", "/\\evil.example", "https://evil.example"):
+        look.page.goto(f"{look.url}/sign-in?next={elsewhere}")
+        look.sign_in(site.key)
+        expect(look.page).to_have_url(f"{look.url}/jobs")
+        look.context.clear_cookies()
 
 
 def test_forms_from_elsewhere_are_refused(look: Visit, site: Site):
@@ -93,16 +94,16 @@ def test_a_cookie_that_we_did_not_sign_is_nobody(site: Site):
         assert answer.headers["location"] == "/sign-in?next=/jobs"
 
 
-@pytest.mark.parametrize("path", ["/sign-in", "/jobs", "/", "/nothing-here"])
-def test_every_page_has_strict_headers(site: Site, path: str):
-    answer = httpx.get(f"{site.api.url}{path}", headers={"accept": "text/html"}, timeout=60)
-    policy = answer.headers["content-security-policy"]
-    assert "default-src 'self'" in policy
-    assert "frame-ancestors 'none'" in policy
-    assert "unsafe" not in policy
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["referrer-policy"] == "no-referrer"
-    assert answer.headers["cache-control"] == "no-store"
+def test_every_page_has_strict_headers(site: Site):
+    for path in ("/sign-in", "/jobs", "/", "/nothing-here"):
+        answer = httpx.get(f"{site.api.url}{path}", headers={"accept": "text/html"}, timeout=60)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'self'" in policy, path
+        assert "frame-ancestors 'none'" in policy, path
+        assert "unsafe" not in policy, path
+        assert answer.headers["x-content-type-options"] == "nosniff", path
+        assert answer.headers["referrer-policy"] == "no-referrer", path
+        assert answer.headers["cache-control"] == "no-store", path
 
 
 def test_the_cookie_is_for_https_alone_where_there_is_https(site: Site):

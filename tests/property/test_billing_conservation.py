@@ -36,6 +36,7 @@ from app.domain.lifecycle.instance import EndedBy
 from app.domain.market.offer import Market
 from app.domain.market.price_book import PriceBook, PricePoint, PriceSegment
 from app.domain.units.apportionment import apportion, divide_half_even
+from tests.property.examples import in_full
 from trainer.protocol.agent_report import MachinePhase
 
 ORIGIN = datetime(2026, 3, 1, 9, 59, 47, 250_000, UTC)
@@ -303,7 +304,7 @@ def test_refining_price_segments_changes_no_cell(case: Case, cuts: list[int], un
     assert coarse == fine
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=in_full(15), deadline=None)
 @given(cases(), st.integers(1, 150))
 def test_a_second_at_a_time_is_the_same_as_at_once(case: Case, seconds: int) -> None:
     books = Books()

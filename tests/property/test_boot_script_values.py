@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.adapters.providers.boot_script import USER_DATA_BYTES_MAX, BootScriptError, render
+from tests.property.examples import in_full
 
 NEEDED = {"LOWTIDE_CONTROL_URL": "https://control.example", "LOWTIDE_LAUNCH_TOKEN": "token"}
 
@@ -19,7 +20,7 @@ lines = st.text(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=in_full(40), deadline=None)
 @given(value=lines)
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_a_shell_reads_back_what_was_written(shell: str, value: str):

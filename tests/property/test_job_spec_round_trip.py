@@ -14,6 +14,7 @@ from app.domain.market.machine_need import INTERCONNECT_WORDS
 from app.domain.spec.job_spec import JobSpec, parse_spec, spec_digest
 from app.domain.spec.spec_text import SpecTextType, parse_spec_text
 from app.domain.units.errors import SpecError
+from tests.property.examples import in_full
 from trainer.training.config import parse_config
 
 MILLION = 10**6
@@ -152,11 +153,7 @@ specs = st.one_of(
 )
 
 
-# Reading a hundred more is for `make test-full`.
-EXAMPLES = 50 if settings.get_current_profile_name() == "repeatable" else 150
-
-
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=in_full(150), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(specs)
 def test_storing_and_reading_gives_the_same_spec(data: dict[str, Any]) -> None:
     spec = parse_spec(data)
@@ -181,7 +178,7 @@ QuotedTexts.add_representer(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=in_full(60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(specs)
 def test_yaml_and_json_texts_mean_the_same(data: dict[str, Any]) -> None:
     as_json = json.dumps(data, ensure_ascii=False).encode()
@@ -221,7 +218,7 @@ fragments = st.lists(
 ).map(b"".join)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=in_full(400), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.one_of(st.binary(max_size=200), fragments))
 @example(b"%YAML 99999999999999999999.1\n---\na: 1\n")
 @example(b"%YAML 1.2\n%YAML 1.2\n---\na: 1\n")
@@ -243,7 +240,7 @@ field_names = st.sampled_from([info.alias or name for name, info in JobSpec.mode
 
 
 # The first draw of free text builds a table of all characters, which is slow on a fresh checkout.
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=in_full(300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.dictionaries(field_names, json_values, max_size=4))
 def test_any_value_in_any_field_is_read_or_refused(data: dict[str, Any]) -> None:
     data = {"trainer": {"model": "cnn", "data": "digits", "epochs": 1}, **data}

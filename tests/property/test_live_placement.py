@@ -25,6 +25,7 @@ from app.domain.market.gpu_choice import GpuChoice
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.placement import Need, RankedOffer, hour_of_progress, rank_offers
 from app.domain.placement.placement_reasons import PlacementOutcome, pool_verdicts
+from tests.property.examples import in_full
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 POOLS = [Pool("aws", "r", zone, "type", Market.SPOT) for zone in "abcde"]
@@ -117,7 +118,7 @@ def _choice(placement: LivePlacement, usd: list[float], left_hours: float) -> Li
 
 
 @pytest.mark.full
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=in_full(20), deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(0, 4), st.floats(0.01, 3.0))
 def test_raising_a_price_never_makes_a_pool_win(
     pasts: list[AvailabilityObservations],
@@ -139,7 +140,7 @@ def test_raising_a_price_never_makes_a_pool_win(
 
 
 @pytest.mark.full
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=in_full(20), deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1))
 def test_equal_inputs_give_equal_answers(
     pasts: list[AvailabilityObservations], rooms: list[bool | None], usd: list[float], left: float
@@ -149,7 +150,7 @@ def test_equal_inputs_give_equal_answers(
 
 
 @pytest.mark.full
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=in_full(20), deadline=None)
 @given(pasts, dollars, st.floats(1.2, 2.1), st.lists(st.floats(0.01, 40.0), min_size=1, max_size=4))
 def test_what_comes_later_changes_nothing(
     pasts: list[AvailabilityObservations], usd: list[float], left: float, later: list[float]
@@ -206,7 +207,7 @@ def test_on_demand_is_chosen_when_nothing_else_is_safe() -> None:
     assert replace(choice, verdict=PlacementAction.WAIT).rests_on_cost
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=in_full(20), deadline=None)
 @given(pasts, rooms, dollars, st.floats(1.2, 2.1), st.integers(-1, 4))
 def test_costs_are_never_nan(
     pasts: list[AvailabilityObservations],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import SpecError
+from tests.property.examples import in_full
 from trainer.protocol.train_options import OptionError, parse_options
 from trainer.protocol.train_options.option import Option, OptionKind, Rules
 from trainer.protocol.train_options.train_config import OPTIONS
@@ -59,7 +60,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value is not None}
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=in_full(300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(documents())
 def test_what_the_spec_accepts_the_trainer_accepts_and_the_other_way_round(
     document: dict[str, Any],

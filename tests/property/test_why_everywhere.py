@@ -43,7 +43,7 @@ from tests.support.stories.money_story import POOL, START, MoneyStory
 from tests.support.stories.presence import present
 
 # Each example is read twenty-odd times by five readers. `make test-full` looks at a hundred.
-EXAMPLES: Final = 10 if settings.get_current_profile_name() == "repeatable" else None
+EXAMPLES: Final = 5 if settings.get_current_profile_name() == "repeatable" else None
 NOW = START + timedelta(hours=2)
 _TRYING: Final = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 _STANDINGS: Final = [

@@ -42,7 +42,7 @@ def test_with_little_room_a_miss_is_foretold(seed: int, database_url: str):
 
 
 def test_short_jobs_that_start_slowly_keep_their_market_and_their_deadline(database_url: str):
-    jobs = roomy(201, 6, work=SHORT_WORK_SECONDS)
+    jobs = roomy(201, 3, work=SHORT_WORK_SECONDS)
     assert _broken_promises(live(database_url, 201, jobs, rough=False)) == []
 
 

@@ -12,7 +12,6 @@ from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 # test_restored_backups.py; clocks, test_clock_jumps.py. A trainer that hangs, and a job that leaves
 # spot in time: test_limits.py in tests/e2e. Rings are lost in every seed.
 SHORT = {
-    "hour_noticed",
     "notice_while_booting",
     "hour_killed_on_ec2",
     "worker_dies_after_phase_1",

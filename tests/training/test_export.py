@@ -177,6 +177,8 @@ def test_time_is_carried_from_attempt_to_attempt(run: Path, tmp_path: Path) -> N
     assert after["useful_step"] > before["useful_step"]
 
 
+# In every run: test_goodput_ledger.py.
+@pytest.mark.full
 def test_every_second_of_a_run_is_in_one_bucket(run: Path) -> None:
     lines = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
     started = json.loads((run / "started-rank0.json").read_text())
@@ -274,6 +276,8 @@ def test_only_an_ed25519_key_signs(tmp_path: Path) -> None:
         sign(tmp_path, tmp_path / "key.pem")
 
 
+# In every run: what cannot be exported is refused above; a process of its own is for the last line.
+@pytest.mark.full
 def test_an_export_by_command_line_ends_with_one_line(tmp_path: Path) -> None:
     done = command(tmp_path / "none", tmp_path / "out", "onnx")
     assert done.returncode == 65

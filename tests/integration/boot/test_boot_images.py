@@ -114,7 +114,7 @@ def test_an_older_image_says_what_it_lacks(machine: DressedMachine, image: str):
     assert "LOWTIDE_MACHINE_PYTHON_URL" in machine.history("boot_failed")[0]
 
 
-@pytest.mark.parametrize("cloud", ["ec2", "gce"])
+@pytest.mark.parametrize("cloud", ["ec2", pytest.param("gce", marks=pytest.mark.full)])
 def test_an_image_with_nothing_on_it_fails_and_ends(machine: DressedMachine, cloud: str):
     """No Python, no curl, no driver: only the console can say so."""
     machine.root.hide("nvidia-smi", "ip", "useradd")
@@ -165,7 +165,10 @@ def _archive(archive: tuple[str, str], **more: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("tool", ["curl", "wget", "python 3.10"])
+@pytest.mark.parametrize(
+    "tool",
+    ["curl", *(pytest.param(one, marks=pytest.mark.full) for one in ("wget", "python 3.10"))],
+)
 def test_a_python_is_fetched_where_the_image_has_none(
     machine: DressedMachine, archive: tuple[str, str], tool: str
 ):

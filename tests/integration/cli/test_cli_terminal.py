@@ -150,6 +150,8 @@ def test_a_trial_launch_rents_nothing_without_a_yes(api: PeopleApi, tmp_path: Pa
     assert api.count(tables.jobs) == 0
 
 
+# In every run: test_ctrl_c_while_following_leaves_the_job.
+@pytest.mark.full
 def test_ctrl_c_during_a_trial_launch_cancels_it(api: PeopleApi, tmp_path: Path):
     _offered(api)
     with lowtide(api, tmp_path, "doctor", "--launch") as screen:

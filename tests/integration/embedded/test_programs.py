@@ -279,11 +279,9 @@ def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):
     wait_until(lambda: b"us-west-2a" in up.get("/api/v1/offers", key)[1], "offers are listed")
 
 
-# The others are killed, too, in test_every_server_is_killed_in_turn of tests/e2e.
-@pytest.mark.parametrize(
-    "program",
-    ["api", *(pytest.param(one, marks=pytest.mark.full) for one in ("worker", "beat", "postgres"))],
-)
+# In every run each is killed in test_every_server_is_killed_in_turn of tests/e2e.
+@pytest.mark.full
+@pytest.mark.parametrize("program", ["api", "worker", "beat", "postgres"])
 def test_a_killed_program_comes_back(up: Up, program: str):
     before = up.pids()
     os.kill(before[program], signal.SIGKILL)
@@ -441,7 +439,7 @@ def test_migrate_without_any_database_says_what_to_do(folder: Path):
     assert not (folder / "nowhere").exists()
 
 
-@pytest.mark.parametrize("program", ["worker", "beat"])
+@pytest.mark.parametrize("program", ["worker", pytest.param("beat", marks=pytest.mark.full)])
 def test_a_program_without_its_settings_says_which(program: str):
     done = run_command(
         [sys.executable, "-m", "workers.entrypoints", program], timeout=300, env=environment()

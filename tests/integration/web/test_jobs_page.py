@@ -314,6 +314,9 @@ def test_totals_are_of_the_whole_project(pages: Pages):
     assert "Now $0.00 /h Spent today $1.50 Running 0 Queued 0 Failed today 1" in shown
 
 
+# In every run: as many by the api (test_job_batches.py), and a few by the page
+# (tests/browser/test_job_list.py).
+@pytest.mark.full
 def test_many_jobs_are_cancelled_by_one_request_after_one_question(pages: Pages):
     pages.submit(*(f"sweep-{number:03}" for number in range(300)))
     pages.submit("other")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.loop.one_rank import train_here
+from tests.training.loop.one_rank import Result, train_here
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 
 CONFIG: dict[str, Any] = {
@@ -36,7 +36,7 @@ LINEAR = {"model": "tests.training.models.own_models:Stack"}
 @pytest.mark.parametrize(
     ("workers", "changes", "cut_count"),
     [
-        (0, {"accumulation": 3}, 3),
+        (0, {"accumulation": 3, "steps": 60}, 3),
         pytest.param(0, {"accumulation": 3}, 7, marks=pytest.mark.full),
         # Linear layers, with norms and dropout: convolutions take half a second in fp16 on a CPU.
         pytest.param(
@@ -59,7 +59,7 @@ def test_every_loss_after_any_cut_is_that_of_the_whole_run(
     config = {**CONFIG, **changes}
     whole = train_here(tmp_path / "whole", config)
     dice = random.Random(str(sorted(changes)))
-    cuts = sorted(dice.sample(range(1, 118), cut_count))
+    cuts = sorted(dice.sample(range(1, config["steps"] - 2), cut_count))
     losses: dict[int, float] = {}
     resume = None
     for number, cut in enumerate([*cuts, 1 << 60]):
@@ -71,29 +71,35 @@ def test_every_loss_after_any_cut_is_that_of_the_whole_run(
             break
         resume = part.checkpoint(part.ending.step)
     assert losses == whole.losses
-    ends = [load_checkpoint(each.checkpoint(120))[1] for each in (whole, part)]
+    ends = [load_checkpoint(each.checkpoint(config["steps"]))[1] for each in (whole, part)]
     for name, tensor in ends[0]["weights"].items():
         assert torch.equal(tensor, ends[1]["weights"][name])
     averages = [end["training_state"]["averages"]["tensors"] for end in ends]
     assert all(torch.equal(each, averages[1][name]) for name, each in averages[0].items())
 
 
-def test_the_best_and_every_so_manieth_checkpoint_stay(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A whole run that keeps more of its checkpoints than the newest two."""
     config = {**CONFIG, "checkpoint_keep_best": True, "checkpoint_keep_every": 4}
-    done = train_here(tmp_path, config)
+    return train_here(tmp_path_factory.mktemp("done"), config)
+
+
+def test_the_best_and_every_so_manieth_checkpoint_stay(done: Result) -> None:
     accuracies = {line["step"]: line["validation_accuracy"] for line in done.lines("eval")}
     accuracies.pop(120)  # the end: the final checkpoint
     best = max(accuracies, key=lambda step: accuracies[step])
     saved = [line["step"] for line in done.lines("checkpoint")]
-    kept = sorted(read_manifest(path)["step"] for path in (tmp_path / "checkpoints").glob("step-*"))
+    kept = sorted(
+        read_manifest(path)["step"] for path in (done.folder / "checkpoints").glob("step-*")
+    )
     assert best in kept
     assert set(kept) == {best, *saved[3::4], *saved[-2:]}
     place = load_checkpoint(done.checkpoint(120))[1]["training_state"]["place"]
     assert place["best_score"] == max(line["validation_accuracy"] for line in done.lines("eval"))
 
 
-def test_the_ledger_counts_what_checkpoints_cost(tmp_path: Path) -> None:
-    done = train_here(tmp_path, CONFIG)
+def test_the_ledger_counts_what_checkpoints_cost(done: Result) -> None:
     lines = done.lines("checkpoint")
     assert all(0 <= line["stall_seconds"] <= line["seconds"] for line in lines)
     stalls = done.run.progress.ledger.seconds()["checkpoint_stall"]

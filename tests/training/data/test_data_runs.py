@@ -101,6 +101,8 @@ def test_a_damaged_sample_in_the_middle_ends_the_run_and_names_it(tmp_path: Path
     assert all("rose/torn.png: it cannot be decoded" in message for message in told)
 
 
+# In every run: test_a_bucket_that_is_not_there_or_refuses_gets_one_line (test_data_buckets.py).
+@pytest.mark.full
 def test_data_that_is_not_there_ends_before_the_first_step(tmp_path: Path) -> None:
     config = {**PHOTOS, "data": "./nowhere"}
     folder = run_alone(tmp_path / "run", config, None, expected_code=2)

@@ -26,6 +26,8 @@ from trainer.hooks import Hooks
 
 CUDA_ONLY = "cuda:gloo"
 """A default group that knows no tensors but a GPU's, as NCCL's: any other one is an error."""
+GROUPS = [pytest.param("gloo", marks=pytest.mark.full), CUDA_ONLY]
+ONE_OR_TWO = [pytest.param(1, marks=pytest.mark.full), 2]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*"))
 
 
-@pytest.mark.parametrize("group", ["gloo", CUDA_ONLY])
+@pytest.mark.parametrize("group", GROUPS)
 def test_all_ranks_drain_at_the_same_call_soon_after_one_is_asked(gangs: ScriptGangs, group: str):
     _, ended = gangs.run("votes", ranks=3, group=group)
     first, *others = values(ended)
@@ -80,7 +82,7 @@ def test_a_shared_step_is_saved_once_and_once_more_as_the_final_one(gangs: Scrip
     assert [each.split()[1] for each in first] == ["False", "False", "True"]
 
 
-@pytest.mark.parametrize("group", ["gloo", CUDA_ONLY])
+@pytest.mark.parametrize("group", GROUPS)
 def test_what_all_ranks_of_two_machines_write_becomes_two_shares(gangs: ScriptGangs, group: str):
     root, ended = gangs.run("save_each_rank", ranks=4, machines=2, group=group)
     kept = [f"step-{step:012d}" for step in (3, 4, 5)]
@@ -117,7 +119,7 @@ def test_on_one_machine_a_folder_is_the_whole(
     assert "share" not in json.loads((newest / "manifest.json").read_text())
 
 
-@pytest.mark.parametrize("machines", [1, 2])
+@pytest.mark.parametrize("machines", ONE_OR_TWO)
 def test_a_write_that_fails_on_one_rank_fails_on_all_and_all_go_on(
     gangs: ScriptGangs, machines: int
 ):
@@ -207,7 +209,7 @@ def test_several_machines_that_torch_does_not_connect_are_refused(gangs: ScriptG
     assert "only torch.distributed can bring them together" in ended[0].message
 
 
-@pytest.mark.parametrize("machines", [1, 2])
+@pytest.mark.parametrize("machines", ONE_OR_TWO)
 def test_what_a_killed_save_left_is_removed_by_the_next_process(gangs: ScriptGangs, machines: int):
     root, ended = gangs.run("killed_in_write", machines=machines)
     assert {each.status for each in ended} == {-9}

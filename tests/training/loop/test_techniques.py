@@ -32,7 +32,10 @@ CHEAP = {**STACK, "steps": 6}
     [
         {"precision": "bf16"},
         {"precision": "fp16", "clip_norm": 0.5},
-        {"channels_last": "on", "model": "resnet18", "steps": 1, "batch_size": 4},
+        pytest.param(
+            {"channels_last": "on", "model": "resnet18", "steps": 1, "batch_size": 4},
+            marks=pytest.mark.full,
+        ),
         {"optimizer": "sgd", "momentum": 0.8, "nesterov": True, "clip_norm": 0.1},
         {"optimizer_kernel": "foreach", "decay_all": False, "deterministic": True},
         {"optimizer_kernel": "loop", "label_smoothing": 0.1},

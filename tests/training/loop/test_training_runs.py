@@ -22,6 +22,8 @@ from tests.training.gang.torchrun_gang import (
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 
 
+# In every run: the end of a whole run in test_cut_runs.py, and two ranks that train together below.
+@pytest.mark.full
 def test_digits_are_learned(uninterrupted: Machine) -> None:
     (end,) = uninterrupted.lines("end")
     assert end["outcome"] == "finished"
@@ -29,6 +31,7 @@ def test_digits_are_learned(uninterrupted: Machine) -> None:
     assert len(uninterrupted.lines("step")) == 400
 
 
+@pytest.mark.full
 def test_finished_run_leaves_a_final_checkpoint_and_markers(uninterrupted: Machine) -> None:
     manifest, contents = load_checkpoint(uninterrupted.checkpoint(400))
     assert manifest["final"] is True
@@ -40,6 +43,7 @@ def test_finished_run_leaves_a_final_checkpoint_and_markers(uninterrupted: Machi
         assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", 400, 0)
 
 
+@pytest.mark.full
 def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
     phases = [line["phase"] for line in uninterrupted.lines("phase")]
     assert phases[:2] == ["boot", "train"]
@@ -51,6 +55,8 @@ def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
     assert (step["samples"], step["total_steps"], step["phase"]) == (25_600, 400, "train")
 
 
+# In every run: test_goodput_ledger.py and test_observing.py.
+@pytest.mark.full
 def test_the_run_says_what_its_time_went_into(uninterrupted: Machine) -> None:
     said = uninterrupted.lines("verdict")[-1]
     assert (said["step"], said["ranks"]) == (400, 2)
@@ -97,6 +103,7 @@ def test_signal_to_torchrun_and_ranks_alike_drains_once(drained_again: Machine) 
     assert drained_again.lines("checkpoint")[-1]["step"] == endings[0]["step"]
 
 
+@pytest.mark.full
 def test_ranks_of_two_machines_compute_what_those_of_one_do(
     uninterrupted: Machine, drained: list[Machine]
 ) -> None:

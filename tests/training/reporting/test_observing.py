@@ -50,7 +50,7 @@ CPU = torch.device("cpu")
     ("name", "shape", "classes"),
     [
         ("resnet18", (3, 32, 32), 10),
-        ("resnet50", (3, 224, 224), 1000),
+        pytest.param("resnet50", (3, 224, 224), 1000, marks=pytest.mark.full),
         ("vit_small", (3, 32, 32), 10),
         ("gpt_tiny", (64,), 256),
         ("cnn", (3, 32, 32), 10),

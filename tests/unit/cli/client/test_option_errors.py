@@ -21,7 +21,8 @@ FRAMEWORK = re.compile(
 # With a value that they accept after all these would start or end something on this machine.
 AT_WORK = {"up", "demo", "down", "status", "doctor", "migrate", "backtest", "init", "recover"}
 
-OF_NO_USE = ("", "\x01☃", "-1", "nan")
+# What is no number or no choice is told above for every option in every run.
+OF_NO_USE = ("", "\x01☃", *(pytest.param(one, marks=pytest.mark.full) for one in ("-1", "nan")))
 
 
 def commands(command: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -96,13 +97,13 @@ def test_a_number_out_of_bounds_is_told_with_the_bounds(cli: CommandLine):
         assert f"Error: {words[-1]} '{given}': write {told}" in told_there
 
 
-def test_no_value_of_an_option_brings_a_frameworks_words(cli: CommandLine):
+@pytest.mark.parametrize("value", OF_NO_USE)
+def test_no_value_of_an_option_brings_a_frameworks_words(cli: CommandLine, value: str):
     for words, command, param in OPTIONS:
         if AT_WORK & set(words):
             continue
-        for value in OF_NO_USE:
-            ran = cli.run(*words, *arguments(command), f"{param.opts[0]}={value}", stdin="")
-            check(ran, f"{' '.join(words)} {param.opts[0]}={value!r}")
+        ran = cli.run(*words, *arguments(command), f"{param.opts[0]}={value}", stdin="")
+        check(ran, f"{' '.join(words)} {param.opts[0]}={value!r}")
 
 
 def test_an_argument_too_many_or_too_few_is_told_in_words(cli: CommandLine):
