@@ -20,8 +20,8 @@ from app.cli.server import backtest_command, doctor_command, migrate_command, se
 app = CommandList(
     name="lowtide",
     cls=ProgramGroup,
-    help="Train models on spot GPUs at the lowest cost that still meets the deadline and the "
-    "budget.\n\nBegin with `lowtide up`, then `lowtide submit job.yaml`.",
+    help="Train models on spot GPUs at the lowest cost that is expected to meet the deadline and "
+    "the budget.\n\nBegin with `lowtide up`, then `lowtide submit job.yaml`.",
     no_args_is_help=True,
     # Plain help: paragraphs are filled to the width, and brackets stay.
     rich_markup_mode=None,

@@ -60,7 +60,7 @@ def create_project(invocation: Invocation, name: _Name) -> None:
 @project.command("archive")
 @api_command("lowtide project archive vision")
 def archive_project(invocation: Invocation, name: _Name) -> None:
-    """Let a project take no new jobs. Those that it has go on, and its keys still read."""
+    """Let a project take no new jobs. Its jobs go on, and its keys still read and command them."""
     found = invocation.api.post(f"/projects/{path_part(name, 'project')}/archive")
     _say(invocation, found, f"Project {found['name']} is archived: it takes no new jobs.")
 

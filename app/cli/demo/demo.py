@@ -237,7 +237,7 @@ class DemoRun:
         left = cost["budget"]["cap_microusd"] - cost["budget"]["spent_microusd"]
         ledger, leaked = found[-2].holds, found[-1].holds
         self._tell(
-            f"        ledger = provider's bill to the micro-dollar {'✓' if ledger else '✗'}   "
+            f"        ledger = local cloud's bill to the micro-dollar {'✓' if ledger else '✗'}   "
             f"leaked machines {0 if leaked else 'found'} {'✓' if leaked else '✗'}   "
             f"budget left ${left / 1e6:.2f}"
         )

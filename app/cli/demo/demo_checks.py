@@ -61,7 +61,7 @@ def checks(evidence: DemoEvidence) -> list[DemoCheck]:
         ),
         DemoCheck(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),
         DemoCheck(
-            "the ledger equals the provider's bill to the micro-dollar",
+            "the ledger equals the local cloud's bill to the micro-dollar",
             bool(evidence.verification["closed"]) and evidence.verification["invoiced"] >= 3,
         ),
         DemoCheck("no machine leaked", not living),

@@ -45,7 +45,7 @@ def destroy(
 
     Cancels the jobs first. Also ends machines that the database does not know, then removes disks,
     templates, groups and policies. Nothing is saved first. Prints what is left, and exits with 1 if
-    anything is. Data, keys and checkpoints stay. Needs the admin key.
+    anything is. Data, keys and checkpoints stay. Needs an admin's key.
     """
     terminal = invocation.terminal
     before = invocation.api.get("/sweep")

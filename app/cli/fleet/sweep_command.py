@@ -38,7 +38,7 @@ def sweep(
     """Compare the machines in all clouds with the database now.
 
     Releases machines that the database does not know. If the database seems to lack rows, as after
-    a restored backup, it keeps such machines until `lowtide sweep --confirm`. Needs the admin key.
+    a restored backup, it keeps such machines until `lowtide sweep --confirm`. Needs an admin's key.
     """
     document = invocation.api.post("/sweep", {"confirm": confirm})
     listed = wait_for(invocation, all_listed, _LISTED_SECONDS)

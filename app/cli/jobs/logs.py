@@ -80,7 +80,7 @@ def logs(
     invocation: Invocation,
     job: JobName,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow until the job has ended.")
+        bool, typer.Option("--follow", "-f", help="Follow until the job ends or pauses.")
     ] = False,
     rank: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only this machine of the gang.")

@@ -35,7 +35,7 @@ def test_the_demo_ends_well_and_leaves_nothing_running(prove: tuple[str, ...]) -
         said = done.stdout
         assert done.returncode == 0, said + done.stderr
         assert re.search(r"resumed at step \d+ · 0 steps redone", said), said
-        assert "ledger = provider's bill to the micro-dollar ✓" in said
+        assert "ledger = local cloud's bill to the micro-dollar ✓" in said
         assert "leaked machines 0 ✓" in said
         joined = re.search(r"(\d+):\d\d  ↺ m3 joined", said)
         assert joined is not None, said
