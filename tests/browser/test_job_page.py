@@ -59,6 +59,9 @@ def test_it_shows_state_progress_money_machines_and_history(look: Visit, site: S
     expect(rows.nth(2)).to_contain_text("m3")
     expect(rows.nth(3)).to_contain_text("ended by cloud interruption")
     expect(rows.nth(3)).to_contain_text("$0.204 waived")
+    # A machine that is gone costs nothing now.
+    expect(rows.nth(3).locator("td[data-label='$/h']")).to_have_text("–")
+    expect(rows.nth(1).locator("td[data-label='$/h']")).to_have_text("$1.040/h")
 
     events = page.get_by_label("Newest first").get_by_role("listitem")
     expect(events.first).to_contain_text("not charged m2")
@@ -116,9 +119,10 @@ def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site
 def test_below_the_chart_lie_the_prices_with_what_each_was(look: Visit, site: Site):
     site.story.interrupted_run()
     look.signed_in(site.key, "/jobs/digits")
-    chart = look.page.get_by_role("img", name=re.compile("Prices over time: .*spot .1.040"))
+    chart = look.page.get_by_role("img", name=re.compile(r"Prices over time.*spot .1.040/h now"))
     expect(chart).to_be_visible()
     strip = chart.locator("g.prices")
+    expect(strip.locator("text")).to_have_text("Price US dollars per hour of one machine")
     assert strip.locator("polyline.p-spot").count() == 1
     # The price rose once, so there are two times to point at.
     told = strip.locator("title").all_text_contents()

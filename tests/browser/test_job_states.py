@@ -94,6 +94,14 @@ def test_a_succeeded_job_is_downloaded_and_run_again(look: Visit, site: Site):
     expect(saved.locator("#download-command")).to_have_text("lowtide download digits")
     expect(look.page.locator("#why-here")).to_contain_text("It ran on 3 machines")
     expect(look.page.locator("#time-left")).to_contain_text("met")
+    # Nothing of an ended job reads as if it still spent money.
+    expect(look.page.locator(".figures dt").nth(1)).to_have_text(
+        re.compile(r"^Cost\s+provisional$")
+    )
+    expect(look.page.locator(".figures")).not_to_contain_text("/h")
+    expect(look.page.get_by_label("Prices", exact=True)).to_contain_text("$1.040/h at the end")
+    prices = look.page.locator("table.machines td[data-label='$/h']")
+    expect(prices).to_have_text(["–"] * 3)
     look.page.get_by_role("link", name="Download…").click()
     expect(saved).to_be_in_viewport()
 

@@ -21,6 +21,7 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     # As in the list of jobs: a saving is a figure once the cost is final.
     so_far = look.page.locator(".figures div").filter(has_text="Saved, net")
     expect(so_far.locator(".number")).to_have_text("–")
+    expect(look.page.locator(".figures dt").nth(1)).to_have_text(re.compile("^Cost so far"))
     expect(so_far).to_contain_text(
         re.compile(r"-\d+ % so far, against on-demand; final once the job has ended")
     )

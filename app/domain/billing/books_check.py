@@ -35,7 +35,8 @@ class BooksCheck:
     checked_at: the last whole check of the deployment has seen whatever was booked by then; None
     before the first.
     checked_microusd, checked_entries: the report's part that was booked by then; unchecked_…: what
-    was booked since. difference_microusd: what the report has more than the ledger.
+    was booked since, the first of it at unchecked_from_at; None where that is not known.
+    difference_microusd: what the report has more than the ledger.
     """
 
     checked_at: datetime | None
@@ -44,6 +45,7 @@ class BooksCheck:
     unchecked_microusd: int
     unchecked_entries: int
     difference_microusd: int
+    unchecked_from_at: datetime | None = None
 
     @property
     def verdict(self) -> BooksVerdict:
@@ -74,9 +76,10 @@ class BooksCheck:
         size = abs(self.unchecked_microusd)
         places = 2 if size >= _DIME_MICROUSD else 3 if size >= _TENTH_OF_A_CENT_MICROUSD else 6
         amount = format_usd(self.unchecked_microusd, places)
-        if self.checked_at is None:
+        if self.unchecked_from_at is None:
             return f"not checked yet ({amount})"
-        return f"not checked yet (since {_clock(self.checked_at, now)}, {amount})"
+        # The check is of the whole deployment: it may be older than the job that is reported.
+        return f"not checked yet (since {_clock(self.unchecked_from_at, now)}, {amount})"
 
     def _when(self, now: datetime) -> str:
         assert self.checked_at is not None

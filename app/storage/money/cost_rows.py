@@ -169,14 +169,14 @@ def books_check(
     checked_at: datetime | None,
     *,
     booked: tuple[int, int],
-    since: tuple[int, int],
+    since: tuple[int, int, datetime | None],
     difference_microusd: int,
 ) -> BooksCheck:
     """The check of a report; booked: amount and entries of all of it, since: of what was booked
-    after `checked_at`.
+    after `checked_at`, and when the first of that was booked.
     """
     if checked_at is None:
-        since = booked
+        since = (*booked, None)
     return BooksCheck(
         checked_at,
         checked_microusd=booked[0] - since[0],
@@ -184,6 +184,7 @@ def books_check(
         unchecked_microusd=since[0],
         unchecked_entries=since[1],
         difference_microusd=difference_microusd,
+        unchecked_from_at=since[2],
     )
 
 

@@ -129,9 +129,11 @@ def _books(connection: Connection, job_id: UUID, ids: Sequence[UUID]) -> BooksCh
     # Nobody asks before the first check.
     newer = entry.booked_at > checked_at if checked_at is not None else false()
     since = connection.execute(
-        select(func.coalesce(func.sum(entry.amount_microusd), 0), func.count()).where(
-            entry.job_id == job_id, newer
-        )
+        select(
+            func.coalesce(func.sum(entry.amount_microusd), 0),
+            func.count(),
+            func.min(entry.booked_at),
+        ).where(entry.job_id == job_id, newer)
     ).one()
     # A rollup's key reads day/project/job/component/kind.
     difference = connection.scalar(
@@ -143,7 +145,7 @@ def _books(connection: Connection, job_id: UUID, ids: Sequence[UUID]) -> BooksCh
     return books_check(
         checked_at,
         booked=(int(booked[0]), int(booked[1])),
-        since=(int(since[0]), int(since[1])),
+        since=(int(since[0]), int(since[1]), since[2]),
         difference_microusd=int(difference or 0),
     )
 

@@ -53,15 +53,15 @@ from app.storage.schema.money_tables import (
 _rollup, _jobs = cost_rollups.c, tables.jobs.c
 _UNBILLED_SHOWN_MAX = 100
 _NEW = """
-SELECT coalesce(sum(amount_microusd), 0), count(*) FROM ledger_entries
+SELECT coalesce(sum(amount_microusd), 0), count(*), min(booked_at) FROM ledger_entries
 WHERE {whose} AND booked_at > :checked_at AND usage_hour_at >= :from_at AND usage_hour_at < :to_at
 """
 # Job by job, so that each is found through its index, whatever the planner expects.
 _NEW_OF_JOBS = text(
-    "SELECT coalesce(sum(amount), 0), coalesce(sum(entries), 0) "
+    "SELECT coalesce(sum(amount), 0), coalesce(sum(entries), 0), min(first_at) "
     "FROM unnest(CAST(:jobs AS uuid[])) AS open_jobs (id) CROSS JOIN LATERAL ("
     + _NEW.format(whose="job_id = open_jobs.id")
-    + ") AS booked (amount, entries)"
+    + ") AS booked (amount, entries, first_at)"
 )
 _NEW_OF_NOBODY = text(_NEW.format(whose="job_id IS NULL"))
 
@@ -234,25 +234,26 @@ def _booked_since(
     period: ReportPeriod,
     checked_at: datetime | None,
     of_days: Iterable[Any],
-) -> tuple[int, int]:
-    """Amount and number of the period's entries that were booked after the last check.
+) -> tuple[int, int, datetime | None]:
+    """Amount, number and first booking of the period's entries that were booked after the last
+    check.
 
     Only machines whose bill is open, or was closed since, can have any; their jobs' newest entries
     are read through an index. Before the first check nobody asks.
     """
     if checked_at is None:
-        return 0, 0
+        return 0, 0, None
     jobs = sorted({job for row in of_days for job in row.open_jobs or ()}, key=str)
     given = {
         "checked_at": checked_at,
         "from_at": datetime.combine(period.from_day, time(), UTC),
         "to_at": datetime.combine(period.to_day + timedelta(days=1), time(), UTC),
     }
-    amount, entries = connection.execute(_NEW_OF_JOBS, {**given, "jobs": jobs}).one()
+    new = [connection.execute(_NEW_OF_JOBS, {**given, "jobs": jobs}).one()]
     if not period.of_one_project:
-        unpaid = connection.execute(_NEW_OF_NOBODY, given).one()
-        amount, entries = amount + unpaid[0], entries + unpaid[1]
-    return int(amount), int(entries)
+        new.append(connection.execute(_NEW_OF_NOBODY, given).one())
+    first_at = min((at for _, _, at in new if at is not None), default=None)
+    return sum(int(one[0]) for one in new), sum(int(one[1]) for one in new), first_at
 
 
 @cache

@@ -21,6 +21,7 @@ PLOT_TOP: Final = 20
 PLOT_HEIGHT: Final = 36
 POOLS_MAX: Final = 3
 _WIDTH_MIN: Final = 0.3
+UNIT: Final = "US dollars per hour of one machine"
 _EDGE: Final = 60
 """So far up a curve may go, of 1000: a line on the very edge would be cut."""
 
@@ -40,7 +41,7 @@ class Segment:
 class PriceCurve:
     """One pool's prices. `points`: a line in a square of 1000 x 1000, y downwards.
 
-    kind: its class in the drawing. newest: the price now, for the legend.
+    kind: its class in the drawing. newest: the last price drawn, for the legend.
     """
 
     kind: str
@@ -51,9 +52,14 @@ class PriceCurve:
 
 @dataclass(frozen=True)
 class PriceStrip:
-    """All curves on one scale that begins at 0. `y` is where the strip begins, in pixels."""
+    """All curves on one scale that begins at 0. `y` is where the strip begins, in pixels.
+
+    unit: what the prices are in. when: of which moment the newest ones are, "now" or "at the end".
+    """
 
     y: int
+    unit: str
+    when: str
     curves: tuple[PriceCurve, ...]
     segments: tuple[Segment, ...]
     summary: str
@@ -87,8 +93,13 @@ def pools_to_price(used: Iterable[Pool]) -> tuple[Pool, ...]:
     return tuple(replace(pool, market=market) for pool in newest for market in Market)
 
 
-def price_strip(prices: Prices, axis: Axis, until: datetime, y: int) -> PriceStrip | None:
-    """The strip, or None where no price is recorded. `until`: prices are known up to then."""
+def price_strip(
+    prices: Prices, axis: Axis, until: datetime, y: int, *, live: bool
+) -> PriceStrip | None:
+    """The strip, or None where no price is recorded.
+
+    until: prices are drawn up to then. live: whether that is the present.
+    """
     steps = {pool: _steps(points, axis, until) for pool, points in prices.items()}
     drawn = {pool: found for pool, found in steps.items() if found}
     if not drawn:
@@ -101,12 +112,15 @@ def price_strip(prices: Prices, axis: Axis, until: datetime, y: int) -> PriceStr
         pool: formats.words(pool.market) + (f" {pool.zone}" if several else "") for pool in order
     }
     curves = tuple(_curve(pool, labels[pool], drawn[pool], axis, max(1, highest)) for pool in order)
-    told = ", ".join(f"{curve.label} {curve.newest}" for curve in curves)
+    when = "now" if live else "at the end"
+    told = ", ".join(f"{curve.label} {curve.newest} {when}" for curve in curves)
     return PriceStrip(
         y,
+        UNIT,
+        when,
         curves,
         _segments([(labels[pool], drawn[pool]) for pool in reversed(order)], axis),
-        f"Prices over time: {told}.",
+        f"Prices over time, in {UNIT}: {told}.",
     )
 
 

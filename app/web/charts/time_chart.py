@@ -136,7 +136,7 @@ def time_chart(story: ChartData) -> TimeChart | None:
     shown = {bar.piece.activity for lane in lanes for bar in lane.bars}
     lanes_end = LANES_TOP + len(lanes) * LANE_STEP
     last_at = story.now if story.live else axis.end_at
-    strip = price_strip(story.prices, axis, last_at, lanes_end)
+    strip = price_strip(story.prices, axis, last_at, lanes_end, live=story.live)
     goal = story.total_steps or max([story.step, *(row["step"] for row in story.points)], default=0)
     return TimeChart(
         height=lanes_end + (STRIP_HEIGHT if strip is not None else 0) + AXIS_HEIGHT,

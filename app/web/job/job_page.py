@@ -132,10 +132,15 @@ class JobDetails:
 
     @property
     def is_unbooked(self) -> bool:
-        """Whether an ended job had machines, and nothing of them is booked as yet."""
+        """Whether the job had machines, and nothing of them is booked as yet."""
         ran = any(row.instance.launched_at is not None for row in self.machines)
-        open_yet = self.job.ended_at is not None and self.job.cost_final_at is None
+        open_yet = self.job.cost_final_at is None
         return ran and open_yet and not self.spent_microusd and not self.waived_microusd
+
+    @property
+    def so_far(self) -> str:
+        """What stands behind each total of a job that may still spend; "" once it has ended."""
+        return " so far" if self.job.ended_at is None else ""
 
     @property
     def final_saved_ratio(self) -> Fraction | None:

@@ -25,7 +25,10 @@ from app.web.charts.lane_pieces import lane_price
 
 @dataclass(frozen=True)
 class MachineRow:
-    """One line of the table of machines; `countdown` is until the cloud takes it."""
+    """One line of the table of machines; `countdown` is until the cloud takes it.
+
+    microusd_per_hour: what it costs now; None for one that is gone, or has no price yet.
+    """
 
     label: str
     provider_id: str
@@ -70,12 +73,14 @@ def _machine(
         countdown = (
             f"interrupted in {formats.brief(left)}" if left >= 1 else "interrupted any moment"
         )
+    live = machine.state not in TERMINAL_INSTANCE_STATES
+    newest = price if price is not None else lane_price(lane)
     return MachineRow(
         label=lane.label or "…",
         provider_id=machine.provider_instance_id or "",
         instance=machine,
-        live=machine.state not in TERMINAL_INSTANCE_STATES,
-        microusd_per_hour=price if price is not None else lane_price(lane),
+        live=live,
+        microusd_per_hour=newest if live else None,
         doing=_doing(machine, contact, now),
         step=None if contact is None else contact.step or None,
         countdown=countdown,

@@ -81,13 +81,17 @@ def test_a_pass_over_nothing_says_nothing_of_what_is_booked_later(
     machine = story.machine(job, 0)
     nobodys = story.machine(None, 0)
     story.accrue(100)
+    first_at = story.time
+    assert first_at > checked_at
+    story.sleep(1)
     job_cost = story.reports.job_cost(job.id)
     assert job_cost is not None
     for found in (period(story, project_id), job_cost):
-        assert found.books == BooksCheck(checked_at, 0, 0, story.booked(machine), 1, 0)
+        assert found.books == BooksCheck(checked_at, 0, 0, story.booked(machine), 1, 0, first_at)
         assert found.books.verdict is BooksVerdict.NOT_CHECKED
     whole = period(story).books
     assert (whole.unchecked_microusd, whole.unchecked_entries) == (story.booked(), 2)
+    assert whole.unchecked_from_at == first_at
     assert story.booked(nobodys) > 0
 
 

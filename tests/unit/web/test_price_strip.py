@@ -24,8 +24,8 @@ def points(*told: tuple[float, int]) -> tuple[PriceSample, ...]:
     return tuple(PriceSample(after(seconds), price) for seconds, price in told)
 
 
-def strip(prices: Prices, until: float = 500) -> PriceStrip:
-    found = price_strip(prices, Axis(START, after(1000)), after(until), 100)
+def strip(prices: Prices, until: float = 500, *, live: bool = True) -> PriceStrip:
+    found = price_strip(prices, Axis(START, after(1000)), after(until), 100, live=live)
     assert found is not None
     return found
 
@@ -40,7 +40,16 @@ def test_a_price_is_a_step_from_its_change_to_the_next_and_ends_at_the_present()
     assert on_demand.points == "0.0,60 500.0,60"
     assert [(one.x, one.width) for one in found.segments] == [(0.0, 25.0), (25.0, 25.0)]
     assert found.segments[1].title == ("12:04:10 to 12:08:20 · spot $2.000/h · on-demand $4.000/h")
-    assert found.summary == "Prices over time: on-demand $4.000/h, spot $2.000/h."
+    assert found.summary == (
+        "Prices over time, in US dollars per hour of one machine: on-demand $4.000/h now, "
+        "spot $2.000/h now."
+    )
+
+
+def test_the_newest_price_of_an_ended_job_is_not_called_the_present_one():
+    found = strip({SPOT: points((-60, 1_000_000))}, live=False)
+    assert found.when == "at the end"
+    assert found.summary.endswith("spot $1.000/h at the end.")
 
 
 def test_changes_too_close_to_be_seen_do_not_add_pieces():
@@ -61,8 +70,8 @@ def test_several_zones_are_told_apart_and_a_later_price_is_not_drawn_before():
 
 def test_without_a_recorded_price_there_is_no_strip():
     axis = Axis(START, after(1000))
-    assert price_strip({}, axis, after(500), 0) is None
-    assert price_strip({SPOT: points((600, 1))}, axis, after(500), 0) is None
+    assert price_strip({}, axis, after(500), 0, live=True) is None
+    assert price_strip({SPOT: points((600, 1))}, axis, after(500), 0, live=True) is None
 
 
 def test_both_markets_of_the_newest_places_are_priced():
