@@ -43,6 +43,8 @@ from app.domain.units.errors import (
     TooManyAttempts,
 )
 from app.domain.units.percent import saved_size
+from app.domain.wording.browser_words import browser_words
+from app.domain.wording.cost_words import component_words
 from app.domain.wording.decision_words import WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
@@ -377,6 +379,8 @@ def _templates() -> Environment:
         machine_time=formats.machine_time,
         words=formats.words,
         actor_words=actor_words,
+        browser_words=browser_words,
+        component_words=component_words,
         event_words=event_words,
         count=formats.count,
         size=formats.size,

@@ -15,6 +15,7 @@ from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import path_part
 from app.cli.client.terminal import Column
+from app.domain.wording.browser_words import browser_words
 
 session = CommandList(cls=DefaultCommandGroup, help="Browsers that you are signed in with.")
 
@@ -29,7 +30,7 @@ def list_sessions(invocation: Invocation) -> None:
         Column("SIGNED IN", lambda row: wording.ago(row["created_at"], now)),
         Column("LAST SEEN", lambda row: wording.ago(row["last_seen_at"], now)),
         Column("ADDRESS", lambda row: row["address"] or wording.NOTHING),
-        Column("BROWSER", lambda row: row["browser"] or wording.NOTHING, prose=True),
+        Column("BROWSER", lambda row: browser_words(row["browser"])),
     )
     rows = invocation.api.get("/me/sessions")["items"]
     invocation.terminal.listing(columns, rows, result="id", empty="No browser is signed in.")

@@ -19,8 +19,8 @@ from app.cli.client.job_lookup import job_path
 from app.cli.client.terminal import Column, Terminal
 from app.domain.units.durations import format_duration
 from app.domain.units.percent import saved_size
+from app.domain.wording.cost_words import component_words
 from app.domain.wording.machine_words import billing_speed_words, ended_words
-from app.domain.wording.stored_words import stored_words
 
 cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
 
@@ -134,7 +134,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("waived", _if_any(statement["waived_microusd"])),
             ("on-demand", _comparison(statement)),
             ("budget", _budget(found["budget"])),
-            ("not metered", ", ".join(map(stored_words, found["not_metered"]))),
+            ("not metered", ", ".join(map(component_words, found["not_metered"]))),
             (
                 "without a price",
                 ", ".join(names.get(one, "a machine") for one in found["unbilled"]),
@@ -171,13 +171,17 @@ def _print_period(invocation: Invocation, by: str, since: str | None, csv: bool)
     if terminal.to_script(found, [wording.exact_money(total)]):
         return
     terminal.line(f"{found['from_day']} to {found['to_day']}, whole days in UTC")
+    # The API has the row of what no job pays even at 0.
+    rows = [row for row in found["rows"] if row["amount_microusd"] or row["key"] != UNALLOCATED]
+    if not rows:
+        terminal.line("Nothing was booked for these days.")
     terminal.table(
         (
             Column(group.upper(), lambda row: row["name"] or row["key"]),
             Column("COST", lambda row: wording.money(row["amount_microusd"]), True),
             Column("SHARE", lambda row: _share(row["amount_microusd"], total), True),
         ),
-        found["rows"],
+        rows,
     )
     if label and all(row["key"] in (NO_LABEL, UNALLOCATED) for row in found["rows"]):
         terminal.line(_no_such_label(invocation, label))

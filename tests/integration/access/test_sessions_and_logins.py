@@ -34,7 +34,14 @@ from app.domain.access.session_rules import PER_ACCOUNT, PER_ADDRESS
 from app.domain.audit.audit_action import AuditAction
 from app.storage.schema import tables
 from tests.support.api.agent_api import wait_until
-from tests.support.api.invited_people import Browser, Invited, accept_with, invitation, invited
+from tests.support.api.invited_people import (
+    USER_AGENT,
+    Browser,
+    Invited,
+    accept_with,
+    invitation,
+    invited,
+)
 from tests.support.api.people_api import (
     PeopleApi,
     bearer,
@@ -78,10 +85,12 @@ def test_an_owner_sees_its_sessions_and_ends_each(api: PeopleApi):
     phone = Browser(api.url)
     assert sign_in(phone, ann.key).status_code == 303
     newest, first = my_sessions(api, ann)
-    assert (newest["browser"], newest["address"]) == ("Browser/1", "127.0.0.1")
+    assert (newest["browser"], newest["address"]) == (USER_AGENT, "127.0.0.1")
     assert first["created_at"] <= newest["created_at"] < newest["expires_at"]
     page = ann.browser.get("/account").text
     assert page.count("(this one)") == 1
+    sent = "Mozilla/5.0 (X11; Linux x86_64) Firefox/128.0 &#34;&gt;&lt;b&gt;"
+    assert page.count(f'<span title="{sent}">Firefox on Linux</span>') == 2
     path = f"/api/v1/me/sessions/{newest['id']}/end"
     refused = api.client.post(path, json={}, headers=other.headers)
     assert_refused(refused, 404, "Not Ann has no session")

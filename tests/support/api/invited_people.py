@@ -17,6 +17,10 @@ from tests.support.api.people_api import PeopleApi, bearer, hidden_field, make_k
 _KEY = re.compile(r'id="key" class="secret">(lt_[\w-]{43})<')
 
 
+USER_AGENT = 'Mozilla/5.0 (X11; Linux x86_64) Firefox/128.0 "><b>'
+"""Anybody can send any name."""
+
+
 class Browser:
     """Keeps cookies as a browser does, and no connection between requests."""
 
@@ -33,7 +37,7 @@ class Browser:
         return self._send("POST", path, data=data)
 
     def _send(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        agent = {"User-Agent": "Browser/1"}
+        agent = {"User-Agent": USER_AGENT}
         with httpx.Client(
             base_url=self._url, cookies=self.cookies, timeout=60, headers=agent
         ) as client:

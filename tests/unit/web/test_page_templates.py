@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
 from starlette.requests import Request
 
 from app.domain.billing.billing import Component
@@ -49,3 +51,26 @@ def test_a_total_says_so_far_until_the_job_has_ended():
     assert "$0.460000 so far, part by part" in costs(COST)
     assert "Total so far accruing $0.460000" in costs(COST)
     assert "so far" not in costs(COST, "")
+
+
+def test_the_parts_of_a_bill_have_names_and_those_of_zero_are_left_out():
+    one = costs(COST)
+    assert "for machine time" not in one, "one part alone is the total"
+    both = {Component.COMPUTE: 400_000, Component.DISK: 60_000, Component.EGRESS: 0}
+    two = costs(replace(COST, statement=replace(COST.statement, by_component=both)))
+    assert "for machine time $0.400000 for disks $0.060000" in two
+    assert "egress" not in two
+    assert two.endswith(
+        "Not metered, so not in these figures: storage of checkpoints and logs in buckets, data "
+        "transfer between zones."
+    )
+    assert "Not metered" not in costs(replace(COST, not_metered=()))
+
+
+@pytest.mark.parametrize(
+    ("machines", "words"),
+    [(1, "1 machine is not billed yet"), (2, "2 machines are not billed yet")],
+)
+def test_machines_without_a_bill_are_counted(machines: int, words: str):
+    unbilled = tuple(UUID(int=number) for number in range(machines))
+    assert words in costs(replace(COST, unbilled=unbilled))
