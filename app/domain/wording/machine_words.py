@@ -69,6 +69,12 @@ def machines_in_words(number: int) -> str:
     return "1 machine" if number == 1 else f"{number} machines"
 
 
+def all_machines_are(number: int) -> str:
+    """How a sentence on a whole gang begins: "The machine is", "Both machines are"."""
+    few = {1: "The machine is", 2: "Both machines are"}
+    return few.get(number, f"All {number} machines are")
+
+
 def node_words(rank: int, count: int) -> str:
     """One machine of an attempt: "the machine", or "node 1 (one of 2 machines)" of a gang."""
     return "the machine" if count == 1 else f"node {rank} (one of {machines_in_words(count)})"

@@ -35,4 +35,6 @@ def code_not_retried(retry_on_exit_codes: Collection[int]) -> str:
 
 def retries_used_up(retries: int) -> str:
     """That no retry is left."""
-    return "Its one retry is used." if retries == 1 else f"All {retries} retries are used."
+    if retries == 1:
+        return "Its one retry is used."
+    return f"{'Both' if retries == 2 else f'All {retries}'} retries are used."

@@ -150,7 +150,7 @@ def _unknown_machine(uow: UnitOfWork, launch: Launch) -> DomainError:
     if launch.count == 1:
         return AgentRefused("This launch already has its machine; this is another one.")
     return AgentRefused(
-        f"All {launch.count} machines of this launch are known; this is not one of them."
+        f"This launch already has its {launch.count} machines; this is another one."
     )
 
 

@@ -30,7 +30,7 @@ from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.spec.job_spec import JobSpec
 from app.domain.wording.checkpoint_words import where_it_starts
-from app.domain.wording.machine_words import node_words
+from app.domain.wording.machine_words import all_machines_are, node_words
 from app.domain.wording.stop_words import drained_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.look_order import order_look
@@ -100,9 +100,7 @@ def _provisioning(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> 
         aggregate.move_attempt(
             attempt,
             AttemptEvent.MEMBERS_REGISTERED,
-            "The machine is registered."
-            if attempt.node_count == 1
-            else f"All {attempt.node_count} machines are registered.",
+            f"{all_machines_are(attempt.node_count)} registered.",
         )
         aggregate.uow.notify_after_commit(HAZARD_CONTROLLER)
 
@@ -128,9 +126,7 @@ def _preparing(aggregate: JobAggregate, attempt: Attempt, limits: Limits) -> Non
         attempt.master_port = first.master_port
         aggregate.record(
             JobEventKind.MEMBER_PREPARED,
-            "The machine is prepared."
-            if len(members) == 1
-            else f"All {len(members)} machines are prepared.",
+            f"{all_machines_are(len(members))} prepared.",
             about=attempt,
             fence=attempt.fence,
         )

@@ -178,6 +178,6 @@ def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
     expected = [(kind, text) for text in (f"{starting}.", again) for kind in kinds]
     assert [(one.kind, one.message) for one in told] == expected
     prepared = [one for one in story.rows(tables.events) if one.kind == "member_prepared"]
-    assert {one.message for one in prepared} == {"All 2 machines are prepared."}
+    assert {one.message for one in prepared} == {"Both machines are prepared."}
     ended = [one.message for one in story.rows(tables.events) if one.kind == "member_ended"]
     assert ended == ["The trainer on node 0 (one of 2 machines) ended: failed."]

@@ -76,7 +76,7 @@ def test_the_last_failure_says_that_the_retries_are_used(story: Story, engine: E
         story.train(job_id, fence)
         fail(story, job_id, fence)
     assert story.job(job_id).state == "failed"
-    used = f"Node 0 failed with exit code 1: {ERROR}. All 2 retries are used."
+    used = f"Node 0 failed with exit code 1: {ERROR}. Both retries are used."
     assert all(words == used for words in said(story, engine, job_id))
     story.run()
     once = story.submit(retries=0)

@@ -90,8 +90,8 @@ REQUESTS = [
 READY = [
     entry(1, "agent_registered", "The machine is ready.", "m1"),
     entry(2, "agent_registered", "The machine is ready.", "m2"),
-    entry(3, "members_registered", "All 2 machines are registered."),
-    entry(4, "members_registered", "All 2 machines are registered.", at=9),
+    entry(3, "members_registered", "Both machines are registered."),
+    entry(4, "members_registered", "Both machines are registered.", at=9),
 ]
 FAILURE = [
     entry(1, "member_ended", "The trainer on node 0 ended: failed."),
