@@ -12,6 +12,7 @@ from uuid import UUID
 
 from app.api.jobs.job_shapes import DeadlineShape
 from app.api.serving.shapes import Shape
+from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import DecisionVerdict
@@ -146,6 +147,7 @@ class Explanation(Shape):
     name: str
     state: JobState
     why: str | None
+    end_reason: EndReason | None
     node_count: int
     market_mode: Market
     deadline: DeadlineShape | None

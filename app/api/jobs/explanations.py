@@ -37,7 +37,7 @@ router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 
 _DECISIONS_MAX: Final = 100
 _END: Final = ("eta_at", "eta_from")
-_HEAD: Final = ("id", "name", "state", "why", "node_count", "market_mode", "deadline")
+_HEAD: Final = ("id", "name", "state", "why", "end_reason", "node_count", "market_mode", "deadline")
 
 
 @router.get("/explanation", response_model=None, responses={200: {"model": Explanation}})

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from app.cli.client import wording
 from app.cli.client.terminal import Column, Terminal
+from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import InstanceState
 from app.domain.units.durations import format_duration
 from app.domain.units.numbers import number_text
@@ -156,19 +157,17 @@ def listed_reason(job: Job) -> str:
     return "" if job["state"] == "succeeded" else job.get("why") or ""
 
 
-def next_commands(name: str, state: str) -> list[str]:
+def next_commands(job: Job) -> list[str]:
     """What to do about a job that failed or is paused, one command a line; else nothing."""
+    name, state = job["name"], job["state"]
     if state == "failed":
         return [
             f"What it wrote: lowtide logs {name}",
             f"Once more, perhaps with changes: lowtide submit --from {name}",
         ]
-    if state == "paused":
-        return [
-            f"Continue: lowtide resume {name}",
-            f"Continue with a larger budget: lowtide resume {name} --budget +50",
-        ]
-    return []
+    if state == "paused" and job["end_reason"] == EndReason.BUDGET_EXHAUSTED:
+        return [f"Continue with a larger budget: lowtide resume {name} --budget +50"]
+    return [f"Continue: lowtide resume {name}"] if state == "paused" else []
 
 
 def _gang(job: Job) -> str:

@@ -89,7 +89,7 @@ def explain(
         prose_table(terminal, _decision_columns(now), _SENTENCE, decisions)
     elif history and decisions:
         terminal.line("\nThere was no other decision before.")
-    if following := next_commands(found["name"], found["state"]):
+    if following := next_commands(found):
         terminal.line()
         for line in following:
             terminal.line(line)

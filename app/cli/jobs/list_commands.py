@@ -101,7 +101,7 @@ def show(invocation: Invocation, job: JobName) -> None:
     if found["machines"]:
         terminal.line()
         terminal.table(job_view.MACHINE_COLUMNS, found["machines"])
-    if following := job_view.next_commands(found["name"], found["state"]):
+    if following := job_view.next_commands(found):
         terminal.line()
         for line in following:
             terminal.line(line)

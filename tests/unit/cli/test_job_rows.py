@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.cli.client.job_view import next_commands
 from app.cli.client.terminal import Terminal
 from app.cli.fleet.instance_commands import names_of
 from app.cli.jobs.follow import finish
@@ -36,6 +37,24 @@ def cells(**fields: Any) -> dict[str, str]:
         **fields,
     }
     return {column.heading: column.text(job) for column in _columns(NOW)}
+
+
+@pytest.mark.parametrize(
+    ("state", "end_reason", "lines"),
+    [
+        ("paused", "user_paused", ["Continue: lowtide resume digits"]),
+        (
+            "paused",
+            "budget_exhausted",
+            ["Continue with a larger budget: lowtide resume digits --budget +50"],
+        ),
+        ("running", None, []),
+    ],
+)
+def test_a_larger_budget_is_named_only_where_the_budget_paused_the_job(
+    state: str, end_reason: str | None, lines: list[str]
+) -> None:
+    assert next_commands({"name": "digits", "state": state, "end_reason": end_reason}) == lines
 
 
 @pytest.mark.parametrize(
