@@ -82,7 +82,7 @@ _TITLES: Final = {403: "Not allowed", 404: "Not found", 409: "Not possible now",
                   429: "Too many attempts", 503: "Try again",
                   507: "Disk full"}  # fmt: skip
 
-_SILENT: Final = "The database or the store does not answer at the moment. Try again in a second."
+_SILENT: Final = "The database or the object store does not answer now. Try again in a second."
 _FULL: Final = (
     "A disk of the server is full, and nothing was changed. It works again once there is space; "
     "reading still works."
@@ -270,7 +270,7 @@ def _require_utf8(request: Request) -> None:
     described = Message()
     described["content-type"] = request.headers.get("content-type", "")
     if (described.get_content_charset() or "utf-8") not in ("utf-8", "utf8"):
-        raise InvalidValue("Forms are read as UTF-8 alone; send this one without a charset.")
+        raise InvalidValue("Forms must be UTF-8: send this one without a charset.")
 
 
 class PageRoute(APIRoute):

@@ -169,7 +169,7 @@ def test_a_silent_server_is_told_and_the_page_recovers(look: Visit, site: Site):
     expect(told).to_be_hidden()
     look.page.route("**/live", lambda route: route.abort())
     expect(told).to_be_visible()
-    expect(told).to_contain_text(re.compile(r"is from \d\d:\d\d:\d\d UTC; trying again"))
+    expect(told).to_contain_text(re.compile(r"the state of \d\d:\d\d:\d\d UTC and tries again"))
     look.page.unroute("**/live")
     expect(told).to_be_hidden()
     # The browser and htmx report what this test has cut off.

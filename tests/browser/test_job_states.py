@@ -162,7 +162,9 @@ def test_a_clone_is_changed_checked_and_submitted(look: Visit, site: Site):
 
     text.fill(written.replace("steps: 1000", "steps: 7"))
     look.page.get_by_role("button", name="Check").click()
-    expect(look.page.locator("#checked")).to_contain_text("Nothing is wrong with it")
+    expect(look.page.locator("#checked")).to_contain_text(
+        "No problem found: this deployment accepts the spec now."
+    )
     look.page.get_by_role("button", name="Submit the job").click()
     expect(look.page).to_have_url(re.compile("/jobs/digits-2$"))
     made = site.api.client.get("/api/v1/jobs/digits-2").json()["spec"]

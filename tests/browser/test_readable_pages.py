@@ -222,7 +222,7 @@ def test_without_a_pool_the_page_says_what_to_do(look: Visit, site: Site):
     expect(waits.locator(".unblock")).to_contain_text("Waiting will not help")
     expect(waits).to_contain_text("lowtide offers lists the pools that are known")
     expect(look.page.locator(".figures")).to_contain_text("nothing was paid yet")
-    expect(look.page.locator("#logs")).to_contain_text("a log appears here while machines run")
+    expect(look.page.locator("#logs")).to_contain_text("Logs appear here while machines run")
 
     paused_at = site.story.after(AGE_SECONDS)
     site.story.change(job_id, state=JobState.PAUSED, paused_at=paused_at)

@@ -16,7 +16,7 @@ def why_no_checkpoint(subject: str, state: JobState, *, removed: bool) -> str:
     if state is JobState.PAUSED:
         return f"{subject} saved no checkpoint: when resumed, it starts again from the beginning"
     return (
-        f"{subject} has no checkpoint yet: the first one is committed a while after training begins"
+        f"{subject} has no checkpoint yet: the first one is saved some time after training begins"
     )
 
 

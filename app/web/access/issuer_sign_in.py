@@ -33,12 +33,12 @@ from app.web.sign_in_guard import browser_of
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 _NOT_BEGUN: Final = (
-    "This browser waits for no such sign-in: it began in another browser or under another address "
+    "This browser has not begun this sign-in: it began in another browser or under another address "
     "of Lowtide, more than ten minutes ago, or again in another tab. Start again from the sign-in "
     "page."
 )
 _TWICE: Final = (
-    "This sign-in was answered before, and an answer is good once. Start again from the sign-in "
+    "This sign-in was answered before, and an answer works only once. Start again from the sign-in "
     "page."
 )
 _ERROR_MAX: Final = 60
@@ -119,7 +119,7 @@ def _identity(
         told = "".join(one for one in error if one.isalnum() or one in "_-")[:_ERROR_MAX]
         raise IdentityRefused(
             f"{provider.rules.label} has not signed you in: {told or 'it gave no code'}. Start "
-            "again from the sign-in page, or ask who looks after your account there."
+            "again from the sign-in page, or ask the admin of your account there."
         )
     return provider.identity(waiting.secrets(parts.sessions), code)
 
@@ -171,7 +171,7 @@ def _outside(request: Request, provider: IdentityProvider, entered: IdentitySign
 def _provider(parts: PageParts, issuer: str) -> IdentityProvider:
     provider = parts.identity_providers.get(issuer)
     if provider is None:
-        raise NotFound("Lowtide signs nobody in by an issuer of this name.")
+        raise NotFound("Lowtide has no sign-in with an issuer of this name.")
     return provider
 
 
@@ -183,7 +183,7 @@ def _refused(request: Request, sentence: str) -> Response:
 
 def _away(request: Request, provider: IdentityProvider, error: IdentityProviderAway) -> Response:
     sentence = (
-        f"{provider.rules.label} cannot be asked at the moment: {error}. Try again in a minute, or "
+        f"{provider.rules.label} cannot be used at the moment: {error}. Try again in a minute, or "
         "sign in with a key."
     )
     return render(request, "not_signed_in.html", None, 503, title="Try again", sentence=sentence)

@@ -65,7 +65,7 @@ def whole_log(
 
     def ask() -> None:
         if job_id_of(request, signed_in(request), job) != job_id:
-            raise NotFound("These pages show another project by now.")
+            raise NotFound("These pages show another project now.")
 
     whole = _pieces(parts.runtime, job_id, stream, start, size)
     pieces = while_allowed(whole, ask, parts.runtime.clock)

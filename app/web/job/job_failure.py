@@ -69,7 +69,7 @@ def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure
     """Why it failed; None for a job that did not."""
     if job.state is not JobState.FAILED:
         return None
-    message = job.end_message or "The job failed; its events say how it ended."
+    message = job.end_message or "The job failed. Its events say why."
     attempts = parts.jobs.attempts(job.id)
     last = attempts[-1] if attempts else None
     member = None if last is None else _first_failed(last["members"])

@@ -123,14 +123,16 @@ def _before(
     if spare < 0:
         late = f"{formats.brief(-spare)} late"
         return Countdown(label, late, tuple(notes), "bad", deadline_at)
-    return Countdown(label, f"ends {formats.brief(spare)} early", tuple(notes), "good", deadline_at)
+    # Green is what was measured: an estimate of its author's shows nothing yet.
+    tone = "good" if end.measured and job.unsafe_since_at is None else ""
+    return Countdown(label, f"ends {formats.brief(spare)} early", tuple(notes), tone, deadline_at)
 
 
 def _eta(job: Job, end: ExpectedEnd) -> FigureNote:
     start = ""
     if end.start_seconds >= 1:
-        start = f", {formats.brief(end.start_seconds)} of it start-up"
-    once = " once its machines are there" if job.state in _STARTS else ""
+        start = f" with {formats.brief(end.start_seconds)} of start-up"
+    once = ", once its machines are there" if job.state in _STARTS else ""
     by = "" if end.measured else ", by its estimate"
     text = f"ETA {formats.clock_time(end.at)} UTC, in {formats.brief(end.seconds)}{start}{once}{by}"
     from_where = "measured rate" if end.measured else "spec's estimate"
@@ -144,10 +146,10 @@ def _unknown(job: Job) -> str:
     if job.state is JobState.STOPPING:
         return "it is stopping"
     if job.state is JobState.QUEUED:
-        return "its end is known once it trains"
+        return "no end known yet: it waits for machines"
     if job.total_steps is None:
-        return "its end is not known: it tells no total_steps, and its spec has no estimate"
-    return "its end is known after the first steps"
+        return "no end known: it reports no total_steps, and its spec has no estimate"
+    return "no end known before the first steps"
 
 
 def _safety(
@@ -158,14 +160,14 @@ def _safety(
         return FigureNote("not safe: may be missed", "bad", sentence)
     last_safe_at = job.last_safe_at
     if last_safe_at is None and job.market_mode is Market.ON_DEMAND:
-        return FigureNote("on on-demand machines for it", "", sentence)
+        return FigureNote("on on-demand machines, to meet it", "", sentence)
     if last_safe_at is None and decision is not None:
         last_safe_at = decision.last_safe_at
     if last_safe_at is None:
-        return FigureNote("slack is known once the work left is known", "", sentence)
+        return FigureNote("slack not known yet: the work left is unknown", "", sentence)
     left = (last_safe_at - now).total_seconds()
     if left > 0 and job.state is JobState.PAUSED:
         return FigureNote(f"safe on spot if resumed within {formats.brief(left)}", "", sentence)
     if left > 0:
         return FigureNote(f"spot is safe for {formats.brief(left)} (slack)", "", sentence)
-    return FigureNote("spot is safe no longer", "warn", sentence)
+    return FigureNote("spot is no longer safe", "warn", sentence)

@@ -156,9 +156,9 @@ def test_an_answer_is_good_once(api: PeopleApi, provider: ProviderProcess, brows
     assert waiting is not None
     assert parse_qs(query)["iss"] == [provider.url]
     assert_in(come_back(browser, query))
-    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+    assert_out(come_back(browser, query), "This browser has not begun this sign-in")
     browser.cookies.set(COOKIE, waiting, domain="127.0.0.1", path="/sign-in/oidc")
-    assert_out(come_back(browser, query), "an answer is good once")
+    assert_out(come_back(browser, query), "an answer works only once")
 
 
 def test_the_provider_insists_on_pkce(api: PeopleApi, provider: ProviderProcess, browser: Browser):
@@ -227,11 +227,11 @@ def test_a_provider_that_is_killed_is_told_and_gives_no_session(
     query = answer_of(provider, api, browser, one)
     provider.kill()
     try:
-        assert_out(come_back(browser, query), "Corp cannot be asked at the moment", 503)
+        assert_out(come_back(browser, query), "Corp cannot be used at the moment", 503)
     finally:
         provider.start()
     assert browser.get("/jobs").status_code == 303
     assert person_of(api, one) is None
     # It has forgotten its sessions and codes.
-    assert_out(come_back(browser, query), "an answer is good once")
+    assert_out(come_back(browser, query), "an answer works only once")
     assert_in(sign_in(provider, api, browser, one))

@@ -245,7 +245,7 @@ def test_a_verified_address_of_a_listed_domain_finds_its_person_and_ends_older_k
     answer = sign_in_at(server, browser, one)
     assert answer.status_code == 200, answer.text
     assert "you sign in with Corp &amp; Co from now on" in answer.text
-    assert "(1 key)" in answer.text
+    assert "Your earlier key has ended" in answer.text
     assert person_of(api, one).name == known.name
     assert roles_of(api, one) == {"admin": "submitter"}, "made by hand, and no group says so"
     assert api.client.get("/api/v1/me", headers=known.headers).status_code == 401
@@ -342,10 +342,10 @@ def test_an_answer_is_good_once_and_in_its_own_browser(
     one = account("ml")
     query = server.answer_to(begin_at(browser), one)
     waiting = browser.cookies[COOKIE]
-    assert_out(come_back(Browser(api.url), query), "This browser waits for no such sign-in")
+    assert_out(come_back(Browser(api.url), query), "This browser has not begun this sign-in")
     other = Browser(api.url)
     begin_at(other)
-    assert_out(come_back(other, query), "This browser waits for no such sign-in")
+    assert_out(come_back(other, query), "This browser has not begun this sign-in")
     ended = api.parts.runtime.clock.now()
     add_row(api.engine, ANSWERED, state_hash="of an hour ago", expires_at=ended)
     assert_in(come_back(browser, query))
@@ -354,9 +354,9 @@ def test_an_answer_is_good_once_and_in_its_own_browser(
     assert mark.expires_at >= ended + timedelta(minutes=10)
     assert rows_of(api.engine, ANSWERED, state_hash="of an hour ago") == []
     assert COOKIE not in browser.cookies
-    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+    assert_out(come_back(browser, query), "This browser has not begun this sign-in")
     browser.cookies.set(COOKIE, waiting, domain="127.0.0.1", path="/sign-in/oidc")
-    assert_out(come_back(browser, query), "an answer is good once")
+    assert_out(come_back(browser, query), "an answer works only once")
 
 
 def test_a_waiting_sign_in_cannot_be_made_up_or_changed_and_waits_for_ten_minutes(
@@ -366,10 +366,10 @@ def test_a_waiting_sign_in_cannot_be_made_up_or_changed_and_waits_for_ten_minute
     waiting = browser.cookies[COOKIE]
     assert waiting_sign_in._SECONDS == 600
     monkeypatch.setattr(waiting_sign_in, "_SECONDS", -1)
-    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+    assert_out(come_back(browser, query), "This browser has not begun this sign-in")
     monkeypatch.undo()
     browser.cookies.set(COOKIE, f"x{waiting[1:]}", domain="127.0.0.1", path="/sign-in/oidc")
-    assert_out(come_back(browser, query), "This browser waits for no such sign-in")
+    assert_out(come_back(browser, query), "This browser has not begun this sign-in")
 
 
 def test_nonce_and_verifier_belong_to_one_sign_in(browser: Browser):
@@ -429,7 +429,7 @@ def test_an_issuer_that_is_away_is_told_and_no_failure_of_ours(
     server.is_away = True
     answer = come_back(browser, query)
     assert answer.status_code == 503
-    assert "Corp &amp; Co cannot be asked at the moment" in answer.text
+    assert "Corp &amp; Co cannot be used at the moment" in answer.text
     assert [row.count for row in rows_of(api.engine, ATTEMPTS)] == [0]
 
 

@@ -181,7 +181,7 @@ def test_a_membership_that_ends_drops_out_of_the_list(api: PeopleApi, root: Head
     ben = of_three(api, root, "Ben", "submitter")
     key = made(api, "/me/keys", ben.headers, "two", projects=["vision", "speech"])["key"]
     assert where(api, key)[0] == "vision"
-    assert "opens speech, vision alone</span>" in ben.browser.get("/account").text
+    assert "opens only speech, vision</span>" in ben.browser.get("/account").text
     assert post(api, "/members/Ben/remove", {}, root, "vision").is_success
     wait_until(lambda: where(api, key) == ("speech", "maintainer"))
     # Ben is a member of `admin` yet, which the key does not name.

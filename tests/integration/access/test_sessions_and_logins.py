@@ -297,7 +297,7 @@ def test_a_login_is_confirmed_by_a_person_on_a_page_of_ours(api: PeopleApi, lea:
     robot = Browser(api.url)
     assert sign_in(robot, make_key(api.engine, api.project_id, "a-robot")).status_code == 303
     page = robot.get(asked).text
-    assert "is no person" in page
+    assert "belongs to no person" in page
     form["form_token"] = hidden_field(page, "form_token")
     assert "no person" in robot.post("/login", form).text
     for bad in ("challenge=x", f"challenge={challenge}&port=80", f"challenge={challenge}&port=x"):

@@ -216,7 +216,7 @@ def test_what_is_not_there_is_told_with_what_is(world: World, tmp_path: Path):
     assert "digits has no checkpoint yet" in told
     execute(world.story.engine, delete(tables.checkpoints))
     told = world.cli.fails(2, "download", "digits", target).errors
-    assert "digits has no checkpoint yet: the first one is committed a while after" in told
+    assert "digits has no checkpoint yet: the first one is saved some time after" in told
 
 
 def test_a_name_that_leads_out_of_the_folder_is_not_written(

@@ -232,7 +232,7 @@ def test_a_search_is_what_its_address_says(pages: Pages):
     found = pages.client.get("/jobs?name=alpha&label=team=vision")
     assert "all 2 live 1 ended 1 queued 1 failed 1" in words(found)
     none = pages.client.get("/jobs?name=gamma&state=failed")
-    assert "No job is found for state failed, name “gamma”. Clear the filter" in words(none)
+    assert "There is no job with state failed, name “gamma”. Clear the filter" in words(none)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def test_each_job_that_refuses_is_named_with_its_reason(pages: Pages):
     assert "Pause 1 job?" in words(asked)
     assert "1 job is paused already." in words(asked)
     answer = words(pages.confirm(asked))
-    assert "1 job paused 1 was paused before. Back to the jobs Not paused: 1" in answer
+    assert "1 job paused 1 was paused already. Back to the jobs Not paused: 1" in answer
     assert "ended This job has already succeeded: there is nothing to pause." in answer
     resumed = pages.confirm(pages.ask(action="resume", everything="true"))
     assert words(resumed).startswith("2 jobs resumed")
@@ -482,7 +482,7 @@ def test_a_form_in_another_encoding_is_refused(pages: Pages, path: str):
     body = "".join(parts) + "--X--\r\n"
     answer = pages.client.post(path, content=body, headers={"content-type": f"{described}utf-7"})
     assert answer.status_code == 422
-    assert "Forms are read as UTF-8 alone" in words(answer)
+    assert "Forms must be UTF-8" in words(answer)
     plain = pages.client.post(path, content=body, headers={"content-type": f"{described}UTF-8"})
     assert plain.status_code < 500
     assert "Forms are read" not in plain.text

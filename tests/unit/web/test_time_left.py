@@ -51,15 +51,25 @@ def test_how_early_it_ends_stands_beside_the_end_and_the_slack():
     )
     late = told(job(last_safe_at=NOW - HOUR), end_in(3 * 3600))
     assert (late.value, late.tone) == ("1h late", "bad")
-    assert late.notes[-1].text == "spot is safe no longer"
+    assert late.notes[-1].text == "spot is no longer safe"
+
+
+@pytest.mark.parametrize(
+    ("fields", "measured", "tone"),
+    [({}, True, "good"), ({}, False, ""), ({"unsafe_since_at": NOW - HOUR}, True, "")],
+)
+def test_an_early_end_is_green_only_where_it_was_measured_and_is_safe(
+    fields: dict[str, Any], measured: bool, tone: str
+):
+    assert told(job(**fields), end_in(600, measured=measured)).tone == tone
 
 
 @pytest.mark.parametrize(
     ("fields", "note"),
     [
         ({"unsafe_since_at": NOW - HOUR}, "not safe: may be missed"),
-        ({"market_mode": Market.ON_DEMAND}, "on on-demand machines for it"),
-        ({}, "slack is known once the work left is known"),
+        ({"market_mode": Market.ON_DEMAND}, "on on-demand machines, to meet it"),
+        ({}, "slack not known yet: the work left is unknown"),
     ],
 )
 def test_the_slack_stays_when_it_is_unsafe_or_between_attempts(fields: dict[str, Any], note: str):
@@ -77,7 +87,7 @@ def test_a_paused_job_tells_until_when_it_must_go_on():
 def test_an_end_that_rests_on_an_estimate_or_a_start_says_so():
     found = told(job(state=JobState.STARTING), end_in(600, start_seconds=90, measured=False))
     assert found.notes[0].text == (
-        "ETA 12:10:00 UTC, in 10m, 1m 30s of it start-up once its machines are there, by its "
+        "ETA 12:10:00 UTC, in 10m with 1m 30s of start-up, once its machines are there, by its "
         "estimate"
     )
 
@@ -85,10 +95,10 @@ def test_an_end_that_rests_on_an_estimate_or_a_start_says_so():
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({}, "its end is known after the first steps"),
-        ({"state": JobState.QUEUED}, "its end is known once it trains"),
+        ({}, "no end known before the first steps"),
+        ({"state": JobState.QUEUED}, "no end known yet: it waits for machines"),
         ({"state": JobState.PAUSED}, "no end while it is paused"),
-        ({"total_steps": None}, "it tells no total_steps"),
+        ({"total_steps": None}, "it reports no total_steps"),
     ],
 )
 def test_no_end_is_made_up_before_there_is_a_pace(fields: dict[str, Any], text: str):
