@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.adapters.disk_space import full_sentence
@@ -45,6 +45,7 @@ from app.api.jobs.page_spec_forms import PageSpecForms
 from app.api.serving.api_parts import open_parts
 from app.api.serving.connection_limits import ConnectionLimits
 from app.api.serving.error_responses import describe_problems, explained, install_error_responses
+from app.api.serving.known_parameters import require_known_parameters
 from app.api.serving.reader_turns import ReaderTurns
 from app.api.serving.request_limits import RequestLimits
 from app.api.serving.request_origins import RequestOrigins
@@ -86,6 +87,9 @@ _ROUTERS = (
     sweeps,
     package_routes,
 )
+# Agents are of other releases than their api, and probes and scrapers have parameters of their own:
+# these are answered as far as they are understood.
+_TOLERANT = (agents, package_routes, health_routes)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -139,8 +143,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RequestLimits)
     app.add_middleware(RequestOrigins)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
+    strict = [Depends(require_known_parameters)]
     for module in _ROUTERS:
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[] if module in _TOLERANT else strict)
     mount_pages(app)
     _describe(app)
     return app

@@ -67,6 +67,11 @@ _SAID = {
     "extra_forbidden": "is unknown; remove it",
     "model_attributes_type": "must be a JSON object",
 }
+_KINDS = {
+    "missing": "missing",
+    "extra_forbidden": "unknown_field",
+    "unknown_parameter": "unknown_field",
+}
 _TIMES = {
     "date_": "write a day, as in 2026-01-31",
     "datetime_": "write a time with its zone, as in 2026-01-31T12:00:00Z",
@@ -233,7 +238,7 @@ def _parameter_problem(error: Mapping[str, Any]) -> dict[str, str]:
         reason = error.get("ctx", {}).get("error", "it cannot be parsed")
         return {"field": "", "message": f"the body is not valid JSON: {reason}", "kind": "invalid"}
     field = ".".join(str(part)[:80] for part in path)
-    kind = {"missing": "missing", "extra_forbidden": "unknown_field"}.get(error["type"], "invalid")
+    kind = _KINDS.get(error["type"], "invalid")
     said = _SAID.get(error["type"]) or _SHOULD.sub("must ", str(error["msg"]))
     for kind_of_type, how in _TIMES.items():
         if error["type"].startswith(kind_of_type):

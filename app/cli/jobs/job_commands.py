@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
@@ -29,6 +30,11 @@ _COUNTED_MAX: Final = 1_000
 _NAMED_MAX: Final = 5
 _BY_NAME: Final = inspect.Parameter.KEYWORD_ONLY
 _EXIT_CODES: Final = {"refused": BAD_INPUT, "not_found": BAD_INPUT, "busy": UNREACHABLE}
+_STATUSES: Final = {
+    "refused": HTTPStatus.CONFLICT,
+    "not_found": HTTPStatus.NOT_FOUND,
+    "busy": HTTPStatus.SERVICE_UNAVAILABLE,
+}
 _DONE: Final = {
     JobCommand.CANCEL: "Cancelled",
     JobCommand.PAUSE: "Paused",
@@ -77,7 +83,14 @@ class _Meant:
     ) -> _Meant:
         """Raises CommandFailed for none, and for names together with filters."""
         filters = _filter(state, name, label, since)
-        if bool(job) == (everything or bool(filters)):
+        # The option of the filter `labels` is repeatable, so its name is singular.
+        wide = [f"--{option.removesuffix('s')}" for option in filters] + ["--all"] * everything
+        if job and wide:
+            raise CommandFailed(
+                f"{', '.join(job[:_NAMED_MAX])} and {' and '.join(wide)} do not go together: "
+                "name jobs, or let options select them"
+            )
+        if not (job or wide):
             raise CommandFailed("name jobs, or give --state, --name, --label, --since or --all")
         return cls(job or [], filters, yes)
 
@@ -216,15 +229,9 @@ def _carry_out(
     invocation: Invocation, command: JobCommand, meant: _Meant, body: dict[str, Any]
 ) -> None:
     """Give the command to what is meant, and say what came of it; ends with the worst exit code."""
-    # A cancel is always sent as one of many: its JSON has one shape however many jobs are meant,
-    # and a job that is cancelled already is no failure.
-    if len(meant.jobs) == 1 and command is not JobCommand.CANCEL:
+    if len(meant.jobs) == 1 and body.get("add_budget_usd"):
         path = job_path(invocation.api, meant.jobs[0])
-        answer = invocation.api.post(f"{path}/{command}", body or None)
-        if invocation.terminal.as_json:
-            invocation.terminal.json(answer)
-        else:
-            _tell(invocation.terminal, answer)
+        _tell(invocation.terminal, invocation.api.post(f"{path}/{command}", body))
         return
 
     def post(part: dict[str, Any]) -> dict[str, Any]:
@@ -236,9 +243,10 @@ def _carry_out(
         # The end of an id, as tables show it, is known here alone.
         named = [job_named(invocation.api, one) for one in meant.jobs]
         items = _by_name(named, post)
-        alone = len(items) == 1 and items[0]["outcome"] == "done"
-        if alone and not invocation.terminal.as_json:
-            _tell(invocation.terminal, invocation.api.get(job_path(invocation.api, items[0]["id"])))
+        # A cancel's JSON has one shape however many jobs are meant.
+        as_many = command is JobCommand.CANCEL and invocation.terminal.as_json
+        if len(items) == 1 and not as_many:
+            _report_one(invocation, items[0])
             return
     elif meant.yes or _agreed(invocation, command, meant.filters):
         items = _by_filter(meant.filters, post)
@@ -247,13 +255,28 @@ def _carry_out(
     _report(invocation.terminal, command, items)
 
 
-def _tell(terminal: Terminal, job: dict[str, Any]) -> None:
-    """The state of one job that was just commanded, and why it is in it."""
-    if terminal.quiet:
+def _report_one(invocation: Invocation, item: dict[str, Any]) -> None:
+    """What came of a command to one job. Raises CommandFailed where it was refused."""
+    if code := _EXIT_CODES.get(item["outcome"]):
+        raise CommandFailed(item["detail"], code, status=_STATUSES[item["outcome"]])
+    job = invocation.api.get(job_path(invocation.api, item["id"]))
+    _tell(invocation.terminal, job, _already(item))
+
+
+def _tell(terminal: Terminal, job: dict[str, Any], already: str = "") -> None:
+    """The state of one job that was commanded, and why it is in it."""
+    if terminal.as_json:
+        terminal.json(job)
+    elif terminal.quiet:
         terminal.result(job["name"])
     else:
         why = f" ({job['why']})" if job["why"] else ""
-        terminal.line(f"{job['name']}: {terminal.state(job['state'])}{why}")
+        terminal.line(f"{job['name']}: {terminal.state(job['state'])}{already}{why}")
+
+
+def _already(item: dict[str, Any]) -> str:
+    """Said behind the state of a job that an earlier command has brought there."""
+    return " already" if item["outcome"] == "unchanged" else ""
 
 
 def _agreed(invocation: Invocation, command: JobCommand, filters: dict[str, Any]) -> bool:
@@ -316,8 +339,7 @@ def _report(terminal: Terminal, command: JobCommand, items: list[dict[str, Any]]
         elif terminal.quiet:
             terminal.result(shown)
         else:
-            before = " already" if item["outcome"] == "unchanged" else ""
-            terminal.line(f"{shown}: {terminal.state(item['state'])}{before}")
+            terminal.line(f"{shown}: {terminal.state(item['state'])}{_already(item)}")
     if terminal.as_json:
         terminal.json(items)
     elif not items:

@@ -166,17 +166,30 @@ def test_a_job_may_be_cancelled_twice(world: World):
 
 
 def test_a_command_that_comes_too_late_says_what_to_do_instead(world: World):
-    world.story.job(world.job.project_id, "resting", state=JobState.PAUSED)
     for asked, told in (
-        (("pause", "resting"), "already paused. Resume it with `lowtide resume resting`."),
-        (("resume", "digits"), "This job is already running: there is nothing to resume."),
+        (("pause", "older"), "This job has already failed: there is nothing to pause."),
         (("resume", "older"), "has already failed. To run it again, submit it under another name"),
         (("cancel", "older"), "This job has already failed: there is nothing to cancel."),
     ):
         assert told in world.cli.fails(2, *asked).errors
+    # More money for a job that runs would not be added: that is no repetition.
+    told = world.cli.fails(2, "resume", "digits", "--budget", "+5").errors
+    assert "This job is already running: there is nothing to resume." in told
+
+
+def test_a_second_pause_or_resume_is_no_error_for_one_job_or_several(world: World):
+    for name in ("resting", "asleep"):
+        world.story.job(world.job.project_id, name, state=JobState.PAUSED)
+    assert world.cli.ok("pause", "resting").out.startswith("resting: paused already")
+    several = world.cli.ok("pause", "resting", "asleep").out
+    assert several == "resting: paused already\nasleep: paused already\n"
+    assert world.cli.ok("resume", "digits").out.startswith("digits: running already")
     world.cli.ok("pause", "digits")
-    told = world.cli.fails(2, "pause", "digits").errors
-    assert "already being paused. Follow it: `lowtide watch digits`" in told
+    assert world.cli.ok("pause", "digits").out.startswith("digits: stopping already (Pausing")
+    assert world.cli.ok("pause", "resting", "--json").json["state"] == "paused"
+    assert world.cli.ok("pause", "resting", "-q").out == "resting\n"
+    for names in (("older",), ("older", "resting")):
+        assert "already failed" in world.cli.fails(2, "pause", *names).errors
 
 
 def test_many_jobs_are_paused_and_resumed_by_what_they_have_in_common(world: World):
@@ -227,7 +240,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
     for name in ("sweep-1", "sweep-2"):
         world.story.job(world.job.project_id, name, state=JobState.QUEUED)
     assert "name jobs, or give" in world.cli.fails(2, "cancel").errors
-    assert "name jobs, or give" in world.cli.fails(2, "cancel", "sweep-1", "--all").errors
+    for option in (("--all",), ("--label", "sweep=lr")):
+        told = world.cli.fails(2, "cancel", "sweep-1", *option, "--yes").errors
+        assert f"sweep-1 and {option[0]} do not go together: name jobs, or let options" in told
     told = world.cli.fails(2, "cancel", "--all").errors
     assert "this would cancel 3 jobs (sweep-2, sweep-1, digits): add --yes" in told
     assert "No job matches." in world.cli.ok("cancel", "--name", "nothing").out
