@@ -131,6 +131,15 @@ class AsItRunsShape(Shape):
     remaining_microusd: int
 
 
+class WorkByFormulaShape(Shape):
+    """The whole run on one machine by the bundled trainer's formula, and what that rests on: the
+    samples, the steps or epochs, the batch, the GPU and its samples a second.
+    """
+
+    seconds: int
+    sentence: str
+
+
 class Explanation(Shape):
     """Why a job is where it is; `decisions` newest first, `waiting` while it waits for machines.
 
@@ -140,7 +149,8 @@ class Explanation(Shape):
     billing_speed: the most seconds that a second of its machines, or in a pool of these decisions,
     is billed as. Costs count it; prices per hour do not. compares_speed: whether pools are ordered
     by what an hour of the same work costs there; else by the price of a machine, for those that the
-    spec accepts count as equally fast.
+    spec accepts count as equally fast. work_by_formula: null where the spec has an `estimate`, or
+    does not say enough; a submission weighs deadline and budget by it, decisions do not.
     """
 
     id: UUID
@@ -157,5 +167,6 @@ class Explanation(Shape):
     billing_speed: int
     compares_speed: bool
     slack: str
+    work_by_formula: WorkByFormulaShape | None
     waiting: WaitingShape | None
     decisions: list[DecisionShape]

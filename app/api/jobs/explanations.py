@@ -22,7 +22,8 @@ from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.domain.placement.placement import work_alike
 from app.domain.placement.placement_decision import PoolVerdict
-from app.domain.spec.job_spec import parse_spec
+from app.domain.spec.job_spec import JobSpec, parse_spec
+from app.domain.spec.trainer_work import described_work
 from app.domain.wording.deadline_words import slack_sentence
 from app.domain.wording.decision_words import reason_now, sentence_now
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
@@ -76,6 +77,7 @@ def explanation(
             ),
             "compares_speed": not work_alike(spec),
             "slack": slack,
+            "work_by_formula": _by_formula(spec),
             "waiting": None if unmet is None else _waiting(facts.job, whole["why"], unmet),
             "decisions": [
                 _decision(one, until, ordinals, facts.job, running)
@@ -88,6 +90,14 @@ def explanation(
             ],
         }
     )
+
+
+def _by_formula(spec: JobSpec) -> dict[str, Any] | None:
+    """How long the whole run was expected to take where its author gave no `estimate`."""
+    described = described_work(spec) if spec.estimate is None else None
+    if described is None:
+        return None
+    return {"seconds": described.estimate.seconds, "sentence": described.sentence}
 
 
 def _waiting(job: Job, why: str | None, unmet: UnmetRequirements) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.job_view import eta, hazard_head, next_commands, price_columns
 from app.cli.client.prose_table import prose, prose_table
 from app.cli.client.terminal import Column, Terminal
-from app.domain.units.durations import format_duration
+from app.domain.units.durations import format_duration, whole_minutes
 from app.domain.units.instants import clock_time
 from app.domain.wording.decision_words import (
     LEFT_NOTE,
@@ -104,6 +104,9 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
         running = found.get("as_it_runs")
         prose(terminal, f"As it runs now, it is {end}{_for_more(running)}")
     prose(terminal, found["slack"])
+    # A server of the release before does not tell it.
+    if work := found.get("work_by_formula"):
+        prose(terminal, _by_formula(work))
     waiting = found["waiting"]
     if waiting is None:
         return
@@ -117,6 +120,18 @@ def _head(terminal: Terminal, found: Row, now: datetime) -> None:
     if not found["decisions"] and waiting["nearest"]:
         terminal.line("\nThe nearest pools now:")
         prose_table(terminal, _near_columns(found["node_count"]), _WHY, waiting["nearest"])
+
+
+def _by_formula(work: Row) -> str:
+    """How the work was estimated that the spec says nothing of, and what the estimate is good for.
+
+    Decisions do not use it: it is for GPUs in general, and a measured pace is of this job.
+    """
+    return (
+        f"The whole run takes about {whole_minutes(work['seconds'])} on one machine by "
+        f"{work['sentence']}. The submission weighed deadline and budget by this; decisions about "
+        "machines use the pace that is measured."
+    )
 
 
 def _for_more(running: Row | None) -> str:

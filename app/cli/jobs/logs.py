@@ -83,7 +83,15 @@ def logs(
         bool, typer.Option("--follow", "-f", help="Follow until the job ends or pauses.")
     ] = False,
     rank: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Only this machine of the gang.")
+        int | None,
+        typer.Option(
+            "--rank",
+            "--node",
+            min=0,
+            metavar="N",
+            help="Only machine N of the gang, 0 for the first: its node rank. All processes of a "
+            "machine write into one log.",
+        ),
     ] = None,
     attempt: Annotated[
         int | None,
@@ -115,7 +123,10 @@ def logs(
     wanted = LogFilter(rank, attempt, at)
     if attempt is not None:
         _require_attempt(api, path, attempt)
-    several = _is_gang(api.get(path)) and rank is None
+    found = api.get(path)
+    if rank is not None:
+        _require_node(api, path, found, wanted)
+    several = _is_gang(found) and rank is None
     shown = str if raw else visible
     readers: dict[str, Reader] = {}
     for state in _looks(api, path, follow):
@@ -158,6 +169,28 @@ def _require_attempt(api: ApiClient, path: str, wanted: int) -> None:
     lost = [_name(row) for row in streams if row.get("ordinal", 0) is None and _reader(row)]
     others = f"; of attempts that the server lost there are {', '.join(lost)}" if lost else ""
     raise CommandFailed(f"this job has no attempt {wanted:,}: {there}{others}")
+
+
+def _require_node(api: ApiClient, path: str, job: dict[str, Any], wanted: LogFilter) -> None:
+    """Raises CommandFailed, with the machines that there are, for one that no attempt can have had.
+
+    A gang that may grow can have each of its most machines yet, unless one attempt is asked for.
+    """
+    rows = api.get(f"{path}/attempts")["items"]
+    streams = [reader for row in api.get(f"{path}/logs")["items"] if (reader := _reader(row))]
+    fence = _wanted_fence(streams, wanted.attempt)
+    if wanted.attempt is None:
+        of, most = "this job", str(job["nodes"]).rpartition("..")[2]
+        counts = [int(most), job["node_count"], *(row["node_count"] for row in rows)]
+    else:
+        of = f"attempt {wanted.attempt:,} of this job"
+        counts = [row["node_count"] for row in rows if row["ordinal"] == wanted.attempt]
+    ranks = [one.rank for one in streams if one.fence == fence or wanted.attempt is None]
+    last = max([0, *(count - 1 for count in counts), *ranks])
+    if wanted.rank is None or wanted.rank <= last:
+        return
+    there = "it has only node 0" if last == 0 else f"it has the nodes 0 to {last:,}"
+    raise CommandFailed(f"{of} has no node {wanted.rank:,}: {there} (--rank counts machines)")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

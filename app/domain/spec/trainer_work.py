@@ -98,9 +98,18 @@ def described_work(spec: JobSpec) -> DescribedWork | None:
         Estimate.model_validate(
             {"hours": counted, "gpu": str(GpuChoice(gpu.name, gpu.memory_gb, count))}
         ),
-        f"the trainer's formula: {samples:,} samples of {config.model} in {config.precision} at"
-        f" {found.samples_per_second:,.0f} a second on {machine}{told}{capped}",
+        f"the trainer's formula: {samples:,} samples of {config.model} ({_length(config, samples)})"
+        f" in {config.precision} at {found.samples_per_second:,.0f} a second on {machine}{told}"
+        f"{capped}",
     )
+
+
+def _length(config: TrainConfig, samples: int) -> str:
+    """Where the number of samples comes from: "2,000 steps of 64"."""
+    if config.steps is not None or config.epochs is None:
+        return f"{samples // config.batch_size:,} steps of {config.batch_size:,}"
+    epochs = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'}"
+    return f"{epochs} of {samples // config.epochs:,} in batches of {config.batch_size:,}"
 
 
 def pause_seconds(spec: JobSpec) -> float:

@@ -30,9 +30,26 @@ def test_logs_of_the_newest_attempt_or_another(world: World):
     assert world.cli.ok("logs", "digits", "--attempt", "1").out == "old\n"
     assert world.cli.ok("logs", "digits", "-n", "1").out == "two\n"
     assert world.cli.ok("logs", "digits", "--since", "10m").out == "é one\ntwo\n"
-    assert world.cli.ok("logs", "digits", "--rank", "1").out == ""
     first = world.cli.ok("logs", "digits", "--json").out.splitlines()[0]
     assert first == '{"attempt": 2, "rank": 0, "machine": "m1", "line": "é one"}'
+
+
+def test_a_machine_that_the_gang_never_had_is_refused_with_those_that_it_has(world: World):
+    world.log(STREAM.format(1, 0), b"zero\n")
+    for options in (["--rank", "7"], ["--node", "7", "-f"], ["--rank", "7", "--attempt", "1"]):
+        refused = world.cli.fails(2, "logs", "digits", *options).errors
+        assert "has no node 7: it has only node 0 (--rank counts machines)" in refused
+    world.story.attempt(world.job, 2, node_count=2, state=AttemptState.FAILED, ended_at=START)
+    world.log(STREAM.format(2, 1), b"one\n")
+    assert world.cli.ok("logs", "digits", "--node", "1").out == "one\n"
+    assert "it has the nodes 0 to 1" in world.cli.fails(2, "logs", "digits", "--rank", "2").errors
+    # Which it has had, although it wrote nothing.
+    silent = world.cli.ok("logs", "digits", "--rank", "0")
+    assert "No log fits these options; there are: attempt-0001/node-0.log" in silent.errors
+    alone = world.cli.fails(2, "logs", "digits", "--rank", "1", "--attempt", "1").errors
+    assert "attempt 1 of this job has no node 1: it has only node 0" in alone
+    help_page = " ".join(world.cli.ok("logs", "--help").out.split())
+    assert "its node rank. All processes of a machine write into one log." in help_page
 
 
 def test_logs_cannot_move_the_cursor_unless_asked_for(world: World):

@@ -358,6 +358,20 @@ def test_explain_without_a_decision_or_a_job(world: World):
     assert "There is no job 'nothing'" in world.cli.fails(2, "explain", "nothing").errors
 
 
+def test_work_that_the_trainers_formula_tells_is_explained(world: World):
+    assert told(world, "digits").work_by_formula is None
+    trainer = {"model": "cnn", "data": "digits", "epochs": 2, "batch_size": 32}
+    job = world.story.job(world.job.project_id, "plain", state=JobState.QUEUED)
+    world.story.set_job(job, spec={"trainer": trainer, "resources": {"gpu": ["V100:1"]}})
+    work = told(world, "plain").work_by_formula
+    assert work is not None
+    assert "samples of cnn (2 epochs of 1,257 in batches of 32) in fp32 at " in work.sentence
+    out = " ".join(world.cli.ok("explain", "plain").out.split())
+    assert "The whole run takes about 1m on one machine by the trainer's formula: 2,514" in out
+    assert "decisions about machines use the pace that is measured" in out
+    assert "formula" not in world.cli.ok("explain", "digits").out
+
+
 def test_nothing_in_a_reason_moves_the_cursor(world: World):
     at = now()
     bad = decision_story.pool("us-west-2a", 918_000, decision_story.HOSTILE, at, chosen=True)

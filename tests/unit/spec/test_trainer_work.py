@@ -76,7 +76,7 @@ def test_hours_follow_from_steps_or_from_epochs_of_data_that_is_built_in():
     made |= {"synthetic_samples": 100_000, "epochs": 10}
     by_epochs = described_work(spec_of(made, resources={"gpu": "H100:8"}))
     assert by_epochs is not None
-    assert "700,000 samples of vit_base" in by_epochs.sentence
+    assert "700,000 samples of vit_base (10 epochs of 70,000 in batches of" in by_epochs.sentence
     assert "8 × H100 80 GB" in by_epochs.sentence
     assert described_work(spec_of({**PHOTOS, "epochs": 3})) is None
     assert described_work(parse_spec({"run": "true"})) is None
@@ -112,6 +112,7 @@ def test_the_job_of_the_readme_is_estimated_with_the_pauses_that_it_asks_for():
     found = described_work(spec_of(tour, resources={"gpu": "V100"}))
     assert found is not None
     assert 400 <= found.estimate.seconds < 405
+    assert "128,000 samples of cnn (2,000 steps of 64) in fp32 at " in found.sentence
     assert found.sentence.endswith("a second on 1 × V100 16 GB with 0.2s of pause after each step")
 
 
