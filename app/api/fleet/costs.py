@@ -90,12 +90,15 @@ def costs(
     As CSV line by line, in columns that are always the same: `by` and `label` change nothing.
     """
     parts = parts_of(request)
-    last = to_day or parts.runtime.clock.now().date()
+    today = parts.runtime.clock.now().date()
+    last = to_day or today
     if last > _LAST_DAY:
         raise InvalidValue(f"to: {_LAST_DAY} is the last day there is; give an earlier one", "to")
     first = from_day
     if first is None:
         first = date.fromordinal(max(1, last.toordinal() - _PERIOD_DAYS + 1))
+    if first > last:
+        raise InvalidValue(f"from: {_why_no_period(first, to_day, today)}", "from")
     if last - first >= timedelta(days=_PERIOD_DAYS_MAX):
         raise InvalidValue("from: a report covers ten years at most; give a later day", "from")
     if form == "csv":
@@ -130,6 +133,12 @@ def verify(
     )
     verified_at = parts.runtime.clock.now()
     return as_json({"verified_at": verified_at, **vars(found), "closed": found.closed})
+
+
+def _why_no_period(first: date, to_day: date | None, today: date) -> str:
+    if to_day is not None:
+        return f"{first} is after to, {to_day}; give the earlier day first"
+    return f"{first} lies in the future: today is {today} in UTC; give an earlier day"
 
 
 def _books(check: BooksCheck, parts: ApiParts) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import re
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
@@ -25,6 +26,7 @@ from app.cli.client.failures import (
 )
 from app.cli.client.local_run import LocalRun, RunPhase, look_at_run, still_starting
 from app.cli.client.server_address import AddressSource, Server, is_loopback
+from app.cli.client.url_scheme import answered_without_tls, other_scheme, speaks_tls
 
 if TYPE_CHECKING:
     import httpx
@@ -190,7 +192,10 @@ class ApiClient:
                 if left == 0:
                     limits = httpx.Timeout(request.get("timeout", self._http.timeout))
                     told = unanswered(self.url, error, limits, tries, effect)
-                    raise self._of_local_run() or CommandFailed(told, UNREACHABLE) from error
+                    found = self._of_local_run()
+                    if found is None and (right := self._https_address(error)):
+                        found = self._wrong_scheme(right)
+                    raise found or CommandFailed(told, UNREACHABLE) from error
             else:
                 if left == 0 or response.status_code != _BUSY:
                     return self._checked(response)
@@ -204,7 +209,9 @@ class ApiClient:
         problem = _problem_of(response)
         asked = str(problem.get("instance") or _ROOT)
         if status not in _OF_A_PROXY and not (problem and asked.startswith(_ROOT)):
-            # Another program, or ours at another path than is written.
+            # Another program, ours at another path than is written, or with another scheme.
+            if right := self._https_address(response):
+                raise self._wrong_scheme(right)
             raise self._no_lowtide(f"answered {status}", status)
         if status == 401:
             raise CommandFailed(self._about_the_key(), status=status)
@@ -259,7 +266,34 @@ class ApiClient:
             f"{remedy}{another}"
         )
 
+    def _https_address(self, refused: httpx.Response | httpx.TransportError) -> str | None:
+        """Where https is spoken in place of this http address, if that is why it fails."""
+        import httpx
+
+        if not self.url.startswith("http://"):
+            return None
+        if isinstance(refused, httpx.Response):
+            led = refused.next_request
+            if led is not None and led.url.scheme == "https":
+                ours = led.url.host == self._http.base_url.host
+                return f"https://{led.url.netloc.decode('ascii')}" if ours else None
+            if refused.status_code != HTTPStatus.BAD_REQUEST:
+                return None
+        elif isinstance(refused, httpx.TimeoutException):
+            return None
+        return other_scheme(self.url) if speaks_tls(self.url) else None
+
+    def _wrong_scheme(self, right: str) -> CommandFailed:
+        spoken, written = urlsplit(right).scheme, urlsplit(self.url).scheme
+        sets = f" ({source} sets this address)" if (source := self._server.chosen_by) else ""
+        return CommandFailed(
+            f"the server at {self.url} speaks {spoken}, not {written}: try {right}{sets}",
+            UNREACHABLE,
+        )
+
     def _unreachable(self, error: Exception) -> CommandFailed:
+        if answered_without_tls(error):
+            return self._wrong_scheme(other_scheme(self.url))
         if (of_run := self._of_local_run()) is not None:
             return of_run
         local = is_loopback(self.url)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from app.cli.client.failures import CommandFailed
 from app.domain.units.durations import format_duration, parse_duration
 from app.domain.units.errors import InvalidValue
-from app.domain.units.instants import day_and_time
+from app.domain.units.instants import day_and_time, format_instant
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.percent import against as difference
 from app.domain.units.percent import part_percent, saved_percent
@@ -74,7 +74,10 @@ def instant(text: str | None) -> datetime | None:
 
 
 def since(text: str, now: datetime) -> datetime:
-    """The instant of "36h" before now, or of an ISO 8601 text. Raises CommandFailed."""
+    """The instant of "36h" before now, or of an ISO 8601 text.
+
+    Raises CommandFailed for neither, and for one that lies ahead: nothing is there to be found.
+    """
     try:
         return now - timedelta(seconds=parse_duration(text))
     except InvalidValue:
@@ -86,7 +89,13 @@ def since(text: str, now: datetime) -> datetime:
             f"--since {text[:40]!r}: write how long ago (90s, 15m, 36h, 2d) or a time like "
             "2026-03-01T12:00Z"
         ) from error
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    if at > now:
+        raise CommandFailed(
+            f"--since {text[:40]!r} lies in the future: it is {format_instant(now)} now; "
+            "give an earlier time"
+        )
+    return at
 
 
 def clock_time(text: str | None) -> str:

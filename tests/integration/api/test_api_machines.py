@@ -220,7 +220,8 @@ def test_costs_close_over_any_period(api: PeopleApi):
 @pytest.mark.parametrize(
     ("query", "field"),
     [
-        ({"from": "2026-03-02", "to": "2026-03-01"}, None),
+        ({"from": "2026-03-02", "to": "2026-03-01"}, "from"),
+        ({"from": "2099-01-01"}, "from"),
         ({"from": "0001-01-01"}, "from"),
         ({"from": "yesterday"}, "from"),
         ({"by": "colour"}, "by"),
@@ -233,6 +234,15 @@ def test_a_bad_period_is_refused(api: PeopleApi, query: dict[str, Any], field: s
     assert answer.status_code == 422
     if field is not None:
         assert answer.json()["errors"][0]["field"] == field
+
+
+def test_a_period_without_a_day_says_which_end_is_wrong(api: PeopleApi):
+    def told(**query: str) -> str:
+        return str(api.client.get("/api/v1/costs", params=query).json()["detail"])
+
+    turned = told(**{"from": "2026-03-02", "to": "2026-03-01", "format": "csv"})
+    assert turned == "from: 2026-03-02 is after to, 2026-03-01; give the earlier day first"
+    assert told(**{"from": "2099-01-01"}).startswith("from: 2099-01-01 lies in the future: today")
 
 
 def test_the_books_are_verified(api: PeopleApi):

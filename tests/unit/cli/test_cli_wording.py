@@ -83,6 +83,9 @@ def test_since_is_a_length_or_a_time():
     assert wording.since("2026-02-01", NOW) == datetime(2026, 2, 1, tzinfo=UTC)
     with pytest.raises(CommandFailed, match="how long ago"):
         wording.since("yesterday", NOW)
+    with pytest.raises(CommandFailed) as ahead:
+        wording.since("2099-01-01", NOW)
+    assert ahead.value.message.startswith("--since '2099-01-01' lies in the future: it is 2026-")
 
 
 def test_a_table_lines_up():

@@ -39,7 +39,7 @@ class SilentServer:
                 continue
             held.append(taken)
             taken.settimeout(5)
-            self.requests.append(taken.recv(65_536).decode())
+            self.requests.append(taken.recv(65_536).decode("latin-1"))
             if self._answers_from is not None and len(self.requests) >= self._answers_from:
                 body = b'{"name": "tour"}'
                 head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
