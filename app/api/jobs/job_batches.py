@@ -6,7 +6,7 @@ Not here: the command itself (`gang.stop_many`), or commands to one (`job_comman
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
@@ -27,6 +27,7 @@ from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.job_command import COMMANDED_STATES, JobCommand
 from app.domain.units.cursors import cursor_of, read_cursor
 from app.domain.units.errors import InvalidValue
+from app.domain.wording.near_names import no_such_job
 from app.orchestration.gang.stop_many import (
     JOBS_MAX,
     CommandedJob,
@@ -34,8 +35,11 @@ from app.orchestration.gang.stop_many import (
     command_many,
 )
 from app.storage.reports.job_facts import JobFilter
+from app.storage.reports.job_read_models import JobReports
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], dependencies=[Depends(json_only)])
+
+_COMPARED_MAX = 10
 
 _NAME = Annotated[str, Field(min_length=1, max_length=80)]
 
@@ -119,7 +123,12 @@ async def batch(
         asked = [(one, known[one][0] if one in known else None) for one in written]
     order = partial(command_many, parts.runtime, list(names), caller, body.action, at_once=body.now)
     done = await to_thread.run_sync(order)
-    items = [_item(named, job_id, names, done) for named, job_id in asked]
+    unknown = [named for named, job_id in asked if named is not None and job_id is None]
+    not_found: dict[str, CommandedJob] = {}
+    if unknown:
+        find = partial(_not_found, parts.reports, caller.project_id, unknown)
+        not_found = await to_thread.run_sync(find)
+    items = [_item(named, job_id, names, done, not_found) for named, job_id in asked]
     counts = Counter(item["outcome"] for item in items)
     return as_json(
         {"action": body.action, "items": items, "counts": dict(counts), "next": following}
@@ -141,17 +150,29 @@ def _wanted(caller: Principal, body: BatchBody) -> JobFilter:
     )
 
 
+def _not_found(
+    reports: JobReports, project_id: UUID, unknown: Sequence[str]
+) -> dict[str, CommandedJob]:
+    """By what was written; of many, only the first are compared with the names of jobs."""
+    names = reports.newest_names(project_id)
+    return {
+        written: CommandedJob(
+            CommandOutcome.NOT_FOUND,
+            None,
+            no_such_job(written, names if index < _COMPARED_MAX else []),
+        )
+        for index, written in enumerate(unknown)
+    }
+
+
 def _item(
     named: str | None,
     job_id: UUID | None,
     names: Mapping[UUID, str],
     done: Mapping[UUID, CommandedJob],
+    not_found: Mapping[str, CommandedJob],
 ) -> dict[str, Any]:
-    if job_id is None:
-        detail = f"There is no job {str(named)[:80]!r} in this project."
-        told = CommandedJob(CommandOutcome.NOT_FOUND, None, detail)
-    else:
-        told = done[job_id]
+    told = not_found[str(named)] if job_id is None else done[job_id]
     return {
         "id": job_id,
         "name": None if job_id is None else names[job_id],

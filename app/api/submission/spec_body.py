@@ -14,6 +14,7 @@ from fastapi import HTTPException, Request
 
 from app.adapters.input_checks.spec_reader import SpecUnreadable
 from app.api.serving.api_parts import ApiParts, parts_of
+from app.api.submission.collected_problems import CollectedProblems
 from app.api.submission.data_places import DeploymentPlaces, data_folder
 from app.api.submission.spec_places import (
     check_checkpoint_place,
@@ -102,7 +103,8 @@ async def check_places(
     places: DeploymentPlaces,
     state_dir: Path | None = None,
 ) -> None:
-    """Raises SpecError when the project, packed folder, a type or an address cannot be used.
+    """Raises SpecError when the project, packed folder, a type or an address cannot be used, with
+    everything that cannot.
 
     caller: whose project it is. store: of packed folders; None before the folder is uploaded.
     state_dir: where refreshed catalogs of machines are kept.
@@ -113,15 +115,22 @@ async def check_places(
             f"in {spec.project!r}",
             "project",
         )
-    check_types(spec, state_dir)
-    check_data_path(spec)
+    found = CollectedProblems()
+    with found.collecting():
+        check_types(spec, state_dir)
+    with found.collecting():
+        check_data_path(spec)
     if spec.brought_folders() or spec.outputs:
         folder = data_folder(caller.project_name, caller.project_id)
-        await to_thread.run_sync(check_data_places, spec, places, folder)
+        with found.collecting():
+            await to_thread.run_sync(check_data_places, spec, places, folder)
     if spec.workdir is not None and store is not None:
-        await to_thread.run_sync(_check_workdir, store, caller.project_id, spec.workdir)
+        with found.collecting():
+            await to_thread.run_sync(_check_workdir, store, caller.project_id, spec.workdir)
     if spec.checkpoint.uri is not None:
-        await to_thread.run_sync(check_checkpoint_place, spec, places)
+        with found.collecting():
+            await to_thread.run_sync(check_checkpoint_place, spec, places)
+    found.raise_any()
 
 
 def workdir_exists(store: ObjectStore, project_id: UUID, digest: str) -> bool:

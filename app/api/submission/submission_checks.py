@@ -18,6 +18,7 @@ from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import SpecSubmitter
 from app.api.serving.json_answers import as_json
 from app.api.serving.shapes import Shape
+from app.api.submission.collected_problems import CollectedProblems
 from app.api.submission.data_places import DeploymentPlaces
 from app.api.submission.spec_body import check_places, read_spec
 from app.api.submission.spec_places import check_grants
@@ -27,7 +28,7 @@ from app.domain.access.roles import Action
 from app.domain.projects.resolve_spec import ResolvedSpec, SpecSource
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
-from app.domain.units.errors import SpecError
+from app.domain.units.errors import CommandRefused, SpecError, SpecProblem
 from app.orchestration.placement.unmet_requirements import require_docker
 from app.orchestration.queue.submit_job import name_candidates, name_taken
 from app.settings import Settings
@@ -96,19 +97,32 @@ async def check_spec(
 ) -> ResolvedSpec:
     """The spec as it would be stored.
 
-    Raises SpecError and CommandRefused for one that a submission would refuse: also where a name is
-    taken, and where data on this machine is not there; deadline and budget are not weighed.
+    Raises SpecError with all that a submission would refuse of it, also where data on this machine
+    is not there, and CommandRefused where only the name is taken; deadline and budget are not
+    weighed.
     """
-    resolved = await check_submission(parts, caller, written, uploaded=uploaded)
+    resolved = await _resolved(parts, caller, written)
     spec = resolved.spec
-    await to_thread.run_sync(_check_data, spec, parts.settings.active_providers)
-    if spec.name is not None:
-        names = [spec.name, *name_candidates(spec.name)]
-        taken = await parts.hot.taken_names(caller.project_id, names)
-        if spec.name in taken:
-            raise name_taken(spec.name, taken)
-    spec.require_deadline_ahead(parts.runtime.clock.now())
+    found = await _problems_here(parts, caller, spec, uploaded)
+    with found.collecting():
+        await to_thread.run_sync(_check_data, spec, parts.settings.active_providers)
+    with found.collecting():
+        spec.require_deadline_ahead(parts.runtime.clock.now())
+    taken = await _name_taken(parts, caller, spec)
+    if taken is not None:
+        if not found:
+            raise taken
+        found.add(SpecProblem("name", taken.message.rstrip(".")))
+    found.raise_any()
     return resolved
+
+
+async def _name_taken(parts: ApiParts, caller: Principal, spec: JobSpec) -> CommandRefused | None:
+    if spec.name is None:
+        return None
+    names = [spec.name, *name_candidates(spec.name)]
+    taken = await parts.hot.taken_names(caller.project_id, names)
+    return name_taken(spec.name, taken) if spec.name in taken else None
 
 
 async def check_submission(
@@ -117,26 +131,45 @@ async def check_submission(
     """The spec as it would be stored. uploaded: its workdir must be. caller: in the spec's project.
 
     Raises Forbidden for who may not submit there, SpecError for what the project's rules refuse and
-    for what this deployment cannot run.
+    for all that this deployment cannot run of it.
     """
+    resolved = await _resolved(parts, caller, written)
+    found = await _problems_here(parts, caller, resolved.spec, uploaded)
+    found.raise_any()
+    return resolved
+
+
+async def _resolved(parts: ApiParts, caller: Principal, written: JobSpec) -> ResolvedSpec:
+    """The spec under the project's rules. Raises Forbidden and SpecError."""
     require(caller, Action.SUBMIT, Resource(caller.project_id))
-    runtime = parts.runtime
     if not caller.takes_jobs:
         raise SpecError.of(
             f"project: {caller.project_name!r} is archived and takes no new jobs; use another one, "
             "or ask an admin to take it back (`lowtide project restore`)",
             "project",
         )
-    resolved = await parts.rules.resolve(caller, written)
-    spec = resolved.spec
-    check_infra(spec.infra or (), parts.settings)
+    return await parts.rules.resolve(caller, written)
+
+
+async def _problems_here(
+    parts: ApiParts, caller: Principal, spec: JobSpec, uploaded: bool
+) -> CollectedProblems:
+    """What this deployment refuses of a spec that the project allows."""
+    runtime, found = parts.runtime, CollectedProblems()
+    with found.collecting():
+        check_infra(spec.infra or (), parts.settings)
     places = DeploymentPlaces.of(parts.settings)
     store = runtime.object_store if uploaded else None
-    await check_places(spec, caller, store, places, parts.settings.state_dir)
+    with found.collecting():
+        await check_places(spec, caller, store, places, parts.settings.state_dir)
     if spec.image is not None:
-        await to_thread.run_sync(require_docker, parts.reports, spec, limiter=EVALUATORS)
-    check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
-    return resolved
+        with found.collecting():
+            await to_thread.run_sync(require_docker, parts.reports, spec, limiter=EVALUATORS)
+    # It asks for credentials to the places that were checked.
+    if not found:
+        with found.collecting():
+            check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
+    return found
 
 
 def check_infra(choices: tuple[InfraChoice, ...], settings: Settings) -> None:

@@ -41,7 +41,7 @@ from app.cli.jobs.submission_plan import (
     print_plan,
     with_estimate,
 )
-from app.cli.jobs.workdir_files import ARCHIVE_BYTES_MAX
+from app.cli.jobs.workdir_files import ARCHIVE_BYTES_MAX, not_a_folder
 from app.domain.units.errors import Advice, SpecError
 from app.domain.units.percent import chances_text
 
@@ -207,26 +207,46 @@ def _check_there(invocation: Invocation, draft: SpecDraft, now: datetime) -> dic
     """Ask before anything is packed or planned whether the api would take the job.
 
     Says what the api warns of, and returns its answer. Raises CommandFailed for a deadline that has
-    passed, a name that is taken, a place that is not allowed, data that is not there, an image that
-    nothing can run, infra that the deployment does not rent from, or what the project's rules
-    refuse.
+    passed, and with all that is wrong of these: a working folder that is none, a name that is
+    taken, a place that is not allowed, data that is not there, an image that nothing can run, infra
+    that the deployment does not rent from, or what the project's rules refuse.
     """
     _check_deadline(draft, now)
-    spec = draft.spec()
-    data = "" if spec.trainer is None else spec.trainer.data
-    brought = draft.folder is not None and "/" in data and "://" not in data
-    if brought and not data.startswith("/") and spec.setup is None:
-        assert draft.folder is not None
-        if draft.folder.is_dir() and not (draft.folder / data).exists():
-            raise CommandFailed(
-                f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
-            )
+    wrong = _wrong_here(draft)
     uploaded = "true" if draft.folder is None else "false"
     path = f"/jobs/check?uploaded={uploaded}"
-    with _naming_the_option():
-        found: dict[str, Any] = invocation.api.post(path, spec.to_written_json(), only_asks=True)
+    try:
+        with _naming_the_option():
+            written = draft.spec().to_written_json()
+            found: dict[str, Any] = invocation.api.post(path, written, only_asks=True)
+    except CommandFailed as failed:
+        if wrong is None:
+            raise
+        if failed.status not in (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY):
+            raise CommandFailed(wrong["message"]) from failed
+        refused = failed.problems or [{"field": failed.field, "message": failed.message}]
+        raise CommandFailed(
+            f"{draft.what} cannot be submitted:", problems=[wrong, *refused], status=failed.status
+        ) from failed
+    if wrong is not None:
+        raise CommandFailed(wrong["message"])
     _warn(invocation.terminal, found.get("warnings", ()))
     return found
+
+
+def _wrong_here(draft: SpecDraft) -> dict[str, str] | None:
+    """What is wrong with the working folder, which the api does not see before it is packed."""
+    if draft.folder is None:
+        return None
+    if not draft.folder.is_dir():
+        return {"field": "workdir", "message": not_a_folder(draft.folder)}
+    spec = draft.spec()
+    data = "" if spec.trainer is None else spec.trainer.data
+    brought = "/" in data and "://" not in data and not data.startswith("/")
+    if brought and spec.setup is None and not (draft.folder / data).exists():
+        told = f"trainer.data: {data} is not in the workdir {draft.folder}; correct the path"
+        return {"field": "trainer.data", "message": told}
+    return None
 
 
 def _estimated(invocation: Invocation, spec: JobSpec, accept_risk: bool) -> dict[str, Any] | None:

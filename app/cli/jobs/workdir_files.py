@@ -47,13 +47,18 @@ class _Rules:
     patterns: GitIgnoreSpec
 
 
+def not_a_folder(folder: Path) -> str:
+    """The sentence about a working folder that is none."""
+    return f"workdir: {folder} is not a folder; name one that exists"
+
+
 def find_members(folder: Path) -> list[Member]:
     """Everything to pack, sorted by name. Raises CommandFailed naming what cannot travel:
     links that lead out of the folder, sockets and devices, folders that cannot be read.
     """
     root = folder.resolve()
     if not root.is_dir():
-        raise CommandFailed(f"workdir: {folder} is not a folder; name one that exists")
+        raise CommandFailed(not_a_folder(folder))
     members: list[Member] = []
     refused: list[str] = []
     for member in _walk(root, root, _rules_above(root), refused):

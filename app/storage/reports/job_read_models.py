@@ -17,6 +17,7 @@ from app.domain.lifecycle.attempt import LIVE_ATTEMPT_STATES, AttemptState
 from app.domain.lifecycle.entities import Attempt, Budget, Contact, Instance, Job
 from app.domain.lifecycle.instance import LIVE_INSTANCE_STATES
 from app.domain.units.errors import NotFound
+from app.domain.wording.near_names import no_such_job
 from app.domain.wording.why_words import LastEnd
 from app.storage.money.job_cost_report import waived_microusd
 from app.storage.reports.deployment_read_models import DeploymentReports
@@ -47,6 +48,8 @@ from app.storage.session.replacement_statement import REPLACING_IN_JOB
 
 _jobs = tables.jobs
 _attempts = tables.attempts
+# To compare so many with a name takes some milliseconds.
+_NAMES_COMPARED = 200
 # A command that saved nothing ends with a final manifest without files: no checkpoint to people.
 _HAS_FILES = or_(~tables.checkpoints.c.final, tables.checkpoints.c.size_bytes > 0)
 
@@ -92,10 +95,19 @@ class JobReports(DeploymentReports):
         with self._engine.connect() as connection:
             found: UUID | None = connection.scalar(statement.limit(1))
         if found is None:
-            raise NotFound(
-                f"There is no job {id_or_name[:80]!r} in this project; see the list of jobs."
-            )
+            raise NotFound(no_such_job(id_or_name, self.newest_names(project_id)))
         return found
+
+    def newest_names(self, project_id: UUID) -> list[str]:
+        """Names of the project's newest jobs: one of them may be meant by a name that none has."""
+        statement = (
+            select(_jobs.c.name)
+            .where(_jobs.c.project_id == project_id)
+            .order_by(_jobs.c.submitted_at.desc(), _jobs.c.id.desc())
+            .limit(_NAMES_COMPARED)
+        )
+        with self._engine.connect() as connection:
+            return list(connection.scalars(statement))
 
     def named(self, project_id: UUID, written: Sequence[str]) -> dict[str, tuple[UUID, str]]:
         """(id, name) of the jobs of these ids or names, by what was written, less unknown ones."""

@@ -61,6 +61,22 @@ def test_another_projects_job_is_not_verified(api: PeopleApi):
     assert httpx.get(path, headers=api.as_stranger("third"), timeout=20).status_code == 404
 
 
+def test_a_name_that_no_job_has_is_answered_with_near_ones_of_its_own_project(api: PeopleApi):
+    api.submitted(name="bert-ft")
+    stranger = api.as_stranger("fourth")
+
+    def told(headers: dict[str, str]) -> list[str]:
+        one = api.client.get("/api/v1/jobs/bret-ft", headers=headers)
+        body = {"action": "cancel", "ids": ["bret-ft"]}
+        many = api.client.post("/api/v1/jobs/batch", json=body, headers=headers)
+        assert one.status_code == 404
+        return [one.json()["detail"], many.json()["items"][0]["detail"]]
+
+    begin = "There is no job 'bret-ft' in this project; "
+    assert told({}) == [f"{begin}did you mean 'bert-ft'?"] * 2
+    assert told(stranger) == [f"{begin}see the list of jobs."] * 2
+
+
 def test_a_checkpoint_folder_must_lie_where_the_deployment_allows(api: PeopleApi, folder: Path):
     inside, outside = folder / "allowed" / "mine", folder / "elsewhere"
     api.submitted(checkpoint={"uri": inside.as_uri()})

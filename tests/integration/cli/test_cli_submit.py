@@ -179,6 +179,30 @@ def test_what_the_api_would_refuse_is_refused_before_anything_is_packed_or_plann
     assert world.api.count(tables.jobs) == before
 
 
+def test_all_that_is_wrong_is_told_at_once(world: World):
+    before = world.api.count(tables.jobs)
+    several = "name: digits\ninfra: aws\ninstance_types: [p9.huge]\ninputs: {/data: s3://acme/x}\n"
+    text = f"run: python train.py\nworkdir: nowhere\n{several}"
+    lines = world.cli.fails(2, "submit", world.spec(text), "-d").errors.splitlines()
+    assert lines[0].endswith("job.yaml cannot be submitted:")
+    told = [line.split(":")[0].strip() for line in lines[1:6]]
+    assert told == ["workdir", "infra", "instance_types", "inputs./data", "name"]
+    assert "'digits-2' is free" in lines[5]
+    # Without the name it is the same, and a name alone is a refusal of its own.
+    answer = world.api.client.post("/api/v1/jobs/check", json={"run": "true", "infra": "aws"})
+    assert answer.status_code == 422
+    both = {"run": "true", "name": "digits", "infra": "aws"}
+    answer = world.api.client.post("/api/v1/jobs/check", json=both)
+    assert answer.status_code == 422
+    assert [one["field"] for one in answer.json()["errors"]] == ["infra", "name"]
+    answer = world.api.client.post("/api/v1/jobs/check", json={"run": "true", "name": "digits"})
+    assert answer.status_code == 409
+    # The submission itself tells all but the name, which is looked up as the job is stored.
+    answer = world.api.client.post("/api/v1/jobs", json={**both, "instance_types": ["p9.huge"]})
+    assert [one["field"] for one in answer.json()["errors"]] == ["infra", "instance_types"]
+    assert world.api.count(tables.jobs) == before
+
+
 def test_data_that_is_not_there_is_told_at_once(world: World):
     (world.folder / "code").mkdir()
     nowhere = "trainer: {model: cnn, data: /nowhere/photos, epochs: 1}\n"
