@@ -12,6 +12,7 @@ from html import escape
 from typing import Final
 
 from app.backtest.run_cells import Row
+from app.domain.units.percent import percent_fine
 
 _BAR_WIDTH: Final = 40
 _PLOT: Final = (260, 560)  # left edge and width of the plot, in pixels
@@ -104,7 +105,7 @@ def text_chart(summaries: Sequence[PolicySummary]) -> list[str]:
     most = max(rated[-1][0] - 1, 1e-9)
     return [
         f"{policy:<18}{'█' * max(1, round((ratio - 1) / most * _BAR_WIDTH)):<{_BAR_WIDTH}}"
-        f"  +{ratio - 1:.1%}"
+        f"  +{percent_fine(ratio - 1)}"
         for ratio, policy in rated
     ]
 

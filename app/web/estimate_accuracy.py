@@ -89,7 +89,7 @@ def _strip(
     ratios: Sequence[tuple[float, str]],
 ) -> AccuracyStrip:
     share = formats.DASH if under is None else percent(under)
-    return AccuracyStrip(name, share, jobs, _error(error), _dots(ratios))
+    return AccuracyStrip(name, share, jobs, formats.change(error), _dots(ratios))
 
 
 def _dots(ratios: Sequence[tuple[float, str]]) -> tuple[AccuracyDot, ...]:
@@ -110,12 +110,3 @@ def _cost(one: EstimateOutcome) -> str:
 
 def _finish(one: EstimateOutcome) -> str:
     return f"{formats.brief(one.seconds)}, P90 {formats.brief(one.finish_p90_seconds)}"
-
-
-def _error(error: float | None) -> str:
-    """0.12 as "+12 %"."""
-    if error is None:
-        return formats.DASH
-    percent = round(100 * error)
-    sign = "−" if percent < 0 else "+" if percent > 0 else ""
-    return f"{sign}{abs(percent)} %"

@@ -6,16 +6,17 @@ where (`templates/`). Durations and money in words are the domain's own.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from fractions import Fraction
 from math import isfinite
 
 from app.domain.units.durations import format_duration
-from app.domain.units.instants import format_instant, time_of_day
+from app.domain.units.instants import day_text, format_instant, time_of_day
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.numbers import number_text
 from app.domain.units.percent import against as difference
-from app.domain.units.percent import saved_percent
+from app.domain.units.percent import change as signed_percent
+from app.domain.units.percent import percent_fine, saved_percent
 from app.domain.units.size_text import size_text
 from app.domain.wording.stored_words import stored_words
 
@@ -39,17 +40,27 @@ def per_hour(microusd: int | None) -> str:
 
 def saved(ratio: float | Fraction | None) -> str:
     """How much less than on-demand, as the command line rounds it; None is a dash."""
-    return DASH if ratio is None else saved_percent(ratio)
+    return DASH if ratio is None else _with_minus(saved_percent(ratio))
 
 
 def part_percent(percents: float) -> str:
     """The share of a part that is not zero: 8.31 → "8.3 %", 0.01 → "<0.1 %"."""
-    return "<0.1 %" if 0 < percents < 0.05 else f"{percents:.1f} %"
+    return "<0.1 %" if 0 < percents < 0.05 else percent_fine(percents / 100)
 
 
 def against(ratio: float | None) -> str:
     """A share of on-demand's price as the difference to it: 0.3 → "−70 %"."""
-    return DASH if ratio is None else difference(ratio).replace("-", "−")
+    return DASH if ratio is None else _with_minus(difference(ratio))
+
+
+def change(by: float | None) -> str:
+    """A difference with its sign: 0.12 → "+12 %", -0.17 → "−17 %"."""
+    return DASH if by is None else _with_minus(signed_percent(by))
+
+
+def _with_minus(percents: str) -> str:
+    """With a minus as long as the plus."""
+    return percents.replace("-", "−")
 
 
 def brief(seconds: float | None) -> str:
@@ -83,6 +94,11 @@ def clock_time(instant: datetime | None) -> str:
 def full_time(instant: datetime | None) -> str:
     """Date and time in UTC, for people."""
     return DASH if instant is None else format_instant(instant)
+
+
+def day(of: date) -> str:
+    """A day, as everywhere: "2026-03-01"."""
+    return day_text(of)
 
 
 def machine_time(instant: datetime) -> str:

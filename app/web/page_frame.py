@@ -375,6 +375,7 @@ def _templates() -> Environment:
         ago=formats.ago,
         since=formats.since,
         clock_time=formats.clock_time,
+        day=formats.day,
         full_time=formats.full_time,
         machine_time=formats.machine_time,
         words=formats.words,

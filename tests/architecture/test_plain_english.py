@@ -143,3 +143,21 @@ def test_a_product_has_one_sign() -> None:
                 if isinstance(part, ast.Constant) and re.search(r"^ x | x $", str(part.value))
             ]
     assert found == [], "write 2 × 3"
+
+
+# As Python formats a share ("84%") or a day ("01 Nov"); adapters speak the forms of clouds.
+_OTHER_FORM = re.compile(r":[+,]?(\.\d)?%\}|\bstrftime\(|:%[A-Za-z]")
+_FORMS_APART = ("app/domain/units/", "app/adapters/", "app/simulation/")
+
+
+def test_percent_and_days_have_one_form():
+    """Those of `app.domain.units.percent` and `instants`, in commands, answers and on pages."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for kind in ("*.py", "*.html")
+        for path in (ROOT / "app").rglob(kind)
+        if not str(path.relative_to(ROOT)).startswith(_FORMS_APART)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if _OTHER_FORM.search(line)
+    ]
+    assert found == []

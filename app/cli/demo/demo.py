@@ -26,6 +26,7 @@ from app.cli.demo.demo_proof import prove as prove_by_running_again
 from app.cli.demo.demo_report import write_report
 from app.cli.demo.demo_story import bill, interruption, intro, plan, progress, resumed
 from app.domain.units.durations import format_duration
+from app.domain.units.percent import percent_fine
 from app.settings import load_settings
 
 Document = Mapping[str, Any]
@@ -153,7 +154,7 @@ class DemoRun:
         self._recovery(taken, noticed_at, killed_at)
         job = run.until(lambda j: j["ended_at"] is not None, "the job's end", lines=True)
         accuracy = run.accuracy()
-        shown = "unknown" if accuracy is None else f"{accuracy:.1%}".replace("%", " %")
+        shown = "unknown" if accuracy is None else percent_fine(accuracy)
         self._tell(progress(clock(), job), f"        test accuracy {shown}")
         cost, found = self._settle(job, accuracy, taken)
         if prove_on is not None:

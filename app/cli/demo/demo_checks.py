@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.units.percent import percent
+
 Document = Mapping[str, Any]
 
 ACCURACY_MIN = 0.95
@@ -59,7 +61,7 @@ def checks(evidence: DemoEvidence) -> list[DemoCheck]:
             "training resumed at the step at which it had stopped",
             bool(last["parent_step"]) and last["parent_step"] == first["best_step"],
         ),
-        DemoCheck(f"test accuracy above {ACCURACY_MIN:.0%}", (accuracy or 0.0) > ACCURACY_MIN),
+        DemoCheck(f"test accuracy above {percent(ACCURACY_MIN)}", (accuracy or 0.0) > ACCURACY_MIN),
         DemoCheck(
             "the ledger equals the local cloud's bill to the micro-dollar",
             bool(evidence.verification["closed"]) and evidence.verification["invoiced"] >= 3,

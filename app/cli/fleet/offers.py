@@ -99,8 +99,7 @@ def _told(value: object) -> str:
 
 
 def _preempted(row: dict[str, Any]) -> str:
-    rate = row["preemption_rate"]
-    return wording.NOTHING if rate is None else f"{rate:.0%}"
+    return wording.percent(row["preemption_rate"])
 
 
 def _note(row: dict[str, Any], now: datetime) -> str:

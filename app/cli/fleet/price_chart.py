@@ -12,6 +12,7 @@ from app.cli.client import wording
 from app.cli.client.terminal import Terminal
 from app.domain.market.offer import Market
 from app.domain.market.price_history import levels
+from app.domain.units.instants import day_and_minute, day_of
 
 COLUMNS: Final = 60
 ROWS: Final = 6
@@ -53,15 +54,16 @@ def history_lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"  least {least}   median {median}   most {most}")
     rates = [one["rate"] for one in row["preemptions"]]
     if rates:
-        lines.append(f"  interrupted by the cloud: {rates[-1]:.0%} of its spot machines at last")
+        told_rate = wording.percent(rates[-1])
+        lines.append(f"  interrupted by the cloud: {told_rate} of its spot machines at last")
     return lines
 
 
 def _ends(from_at: datetime, to_at: datetime) -> str:
     """The first and the last instant below the chart; with the time where it is of one day."""
-    form = "%Y-%m-%d" if to_at - from_at >= timedelta(days=1) else "%Y-%m-%d %H:%M"
-    last = to_at.strftime(form)
-    return from_at.strftime(form).ljust(COLUMNS - len(last)) + last
+    written = day_of if to_at - from_at >= timedelta(days=1) else day_and_minute
+    last = written(to_at)
+    return written(from_at).ljust(COLUMNS - len(last)) + last
 
 
 def chart(prices: list[int | None], least: str, most: str) -> list[str]:

@@ -17,7 +17,7 @@ from app.cli.client.job_view import hazard_head, price_columns
 from app.cli.client.terminal import Column, Terminal
 from app.cli.jobs.spec_edits import SpecEdits, read_draft
 from app.domain.units.durations import format_duration
-from app.domain.units.percent import percent_down
+from app.domain.units.percent import change, percent_down
 from app.domain.wording.machine_words import billing_speed_words
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _show_calibration(terminal: Terminal, found: dict[str, Any]) -> None:
             share, jobs = wording.percent(under), wording.plural(found[judged], "job")
             terminal.line(
                 f"{word}: {share} of {jobs} stayed under P90 (90 % is right); "
-                f"median {error:+.0%} against P50"
+                f"median {change(error)} against P50"
             )
 
 

@@ -18,6 +18,7 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.local_command import Quiet, ending_well
 from app.cli.client.progress_bar import progress_bar
 from app.cli.client.terminal import Column, Terminal
+from app.domain.units.percent import percent_fine
 
 if TYPE_CHECKING:
     from app.backtest.cells import PlanOverrides
@@ -386,8 +387,8 @@ _COLUMNS: Final[tuple[Column, ...]] = (
 _CALIBRATION_COLUMNS: Final[tuple[Column, ...]] = (
     Column("group", lambda line: line.group),
     Column("jobs", lambda line: str(line.jobs), right=True),
-    Column("cost < P50", lambda line: f"{line.cost_under_p50:.1%}", right=True),
-    Column("cost < P90", lambda line: f"{line.cost_under_p90:.1%}", right=True),
-    Column("finish < P50", lambda line: f"{line.finish_under_p50:.1%}", right=True),
-    Column("finish < P90", lambda line: f"{line.finish_under_p90:.1%}", right=True),
+    Column("cost < P50", lambda line: percent_fine(line.cost_under_p50), right=True),
+    Column("cost < P90", lambda line: percent_fine(line.cost_under_p90), right=True),
+    Column("finish < P50", lambda line: percent_fine(line.finish_under_p50), right=True),
+    Column("finish < P90", lambda line: percent_fine(line.finish_under_p90), right=True),
 )

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
+from app.domain.units.instants import day_of
+
 AS_OF: Final = datetime(2026, 1, 15, tzinfo=UTC)
-SOURCE: Final = f"shipped egress list of {AS_OF:%Y-%m-%d}"
+SOURCE: Final = f"shipped egress list of {day_of(AS_OF)}"
 
 AWS_BETWEEN_REGIONS: Final[Mapping[str, int]] = MappingProxyType(
     {

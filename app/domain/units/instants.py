@@ -24,6 +24,21 @@ def day_and_time(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
+def day_and_minute(at: datetime) -> str:
+    """ "2026-03-01 12:00", where seconds tell nothing."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
+
+
+def day_of(at: datetime) -> str:
+    """ "2026-03-01", the day in UTC."""
+    return day_text(at.astimezone(UTC).date())
+
+
+def day_text(day: date) -> str:
+    """ "2026-03-01"."""
+    return f"{day:%Y-%m-%d}"
+
+
 def time_of_day(at: datetime) -> str:
     """ "12:00:05", where the day and UTC are plain."""
     return f"{at.astimezone(UTC):%H:%M:%S}"

@@ -1,4 +1,7 @@
-"""A share for people, as whole percent."""
+"""A share for people, in percent: "30 %" with a space, and "-" before what is less.
+
+All that people read comes from here; the pages put a longer minus in its place.
+"""
 
 import math
 from fractions import Fraction
@@ -9,6 +12,11 @@ _LEAST_SHOWN = 0.005
 def percent(share: float) -> str:
     """0.3 → "30 %"."""
     return f"{share:.0%}".replace("%", " %")
+
+
+def percent_fine(share: float) -> str:
+    """With one decimal, where whole percent would not tell figures apart: 0.1234 → "12.3 %"."""
+    return f"{100 * share:.1f} %"
 
 
 def percent_down(share: float) -> str:
@@ -42,7 +50,12 @@ def saved_size(ratio: float | Fraction) -> str:
 
 def against(share: float) -> str:
     """A share of another figure as the difference to it: 0.3 → "-70 %", 1.04 → "+4 %"."""
-    percents = round(100 * (share - 1))
+    return change(share - 1)
+
+
+def change(by: float) -> str:
+    """A difference with its sign: -0.7 → "-70 %", 0.04 → "+4 %", 0 → "0 %"."""
+    percents = round(100 * by)
     return f"{'+' if percents > 0 else ''}{percents} %"
 
 

@@ -105,7 +105,7 @@ def test_a_pool_without_a_past_says_so() -> None:
     lines = history_lines(told)
     assert lines[0].endswith("now 0.306")
     assert "least 0.250   median 0.306   most 0.400" in lines[-2]
-    assert lines[-1] == "  interrupted by the cloud: 25% of its spot machines at last"
+    assert lines[-1] == "  interrupted by the cloud: 25 % of its spot machines at last"
     assert lines[-3].endswith("2026-03-01" + " " * 40 + "2026-03-02")
 
 
