@@ -49,6 +49,7 @@ from app.api.serving.known_parameters import require_known_parameters
 from app.api.serving.reader_turns import ReaderTurns
 from app.api.serving.request_limits import RequestLimits
 from app.api.serving.request_origins import RequestOrigins
+from app.api.serving.start_problems import StartProblems, start_problem_kept
 from app.api.submission import submission_checks, workdirs
 from app.bootstrap import database_disk, deployment_folders, open_grant_issuers
 from app.domain.spec.job_spec import JobSpec
@@ -98,33 +99,34 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, ConnectionLimits]]:
         to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        async with open_parts(settings or load_settings()) as parts:
-            app.state.parts = parts
-            folders = deployment_folders(parts.settings)
-            app.state.database_disk_is_full = database_disk(parts.settings).is_full
-            app.state.pages = PageParts.of(
-                parts.runtime,
-                parts.reports,
-                parts.costs,
-                parts.page_reports,
-                parts.web_sessions,
-                parts.guard,
-                lambda: full_sentence(folders),
-                PageSpecForms(parts),
-                parts.project_reports,
-                parts.audit,
-                parts.identity_providers,
-            )
-            for sentence in unknown_variables():
-                log.warning(sentence)
-            await start_report_cache(app, parts.runtime)
-            issuers = await to_thread.run_sync(open_grant_issuers, parts.settings)
-            app.state.storage_grants = StorageGrants(parts.runtime, issuers)
-            try:
-                yield ConnectionLimits.of(parts.settings).as_state()
-            finally:
-                app.state.storage_grants.close()
-                await stop_report_cache(app)
+        with start_problem_kept(app):
+            async with open_parts(settings or load_settings()) as parts:
+                app.state.parts = parts
+                folders = deployment_folders(parts.settings)
+                app.state.database_disk_is_full = database_disk(parts.settings).is_full
+                app.state.pages = PageParts.of(
+                    parts.runtime,
+                    parts.reports,
+                    parts.costs,
+                    parts.page_reports,
+                    parts.web_sessions,
+                    parts.guard,
+                    lambda: full_sentence(folders),
+                    PageSpecForms(parts),
+                    parts.project_reports,
+                    parts.audit,
+                    parts.identity_providers,
+                )
+                for sentence in unknown_variables():
+                    log.warning(sentence)
+                await start_report_cache(app, parts.runtime)
+                issuers = await to_thread.run_sync(open_grant_issuers, parts.settings)
+                app.state.storage_grants = StorageGrants(parts.runtime, issuers)
+                try:
+                    yield ConnectionLimits.of(parts.settings).as_state()
+                finally:
+                    app.state.storage_grants.close()
+                    await stop_report_cache(app)
 
     app = FastAPI(
         title="Lowtide",
@@ -143,6 +145,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RequestLimits)
     app.add_middleware(RequestOrigins)
     app.add_middleware(CountRequests, counts=app.state.request_counts)
+    app.add_middleware(StartProblems)
     strict = [Depends(require_known_parameters)]
     for module in _ROUTERS:
         app.include_router(module.router, dependencies=[] if module in _TOLERANT else strict)

@@ -12,6 +12,10 @@ class IdentityRefused(Exception):
     """The issuer's word is none, or is not for us; the message says what, and what to do."""
 
 
+class IdentityIncomplete(IdentityRefused):
+    """The issuer's word is good, and leaves out what roles are read from: no attempt to get in."""
+
+
 class IdentityProviderAway(Exception):
     """The issuer gave no answer that can be used, so nothing is known of the person."""
 

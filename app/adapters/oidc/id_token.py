@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.domain.access.identity_rules import CLOCK_SKEW, GROUPS_MAX, SUBJECT_MAX, VerifiedIdentity
-from app.ports.identity_provider import IdentityRefused
+from app.ports.identity_provider import IdentityIncomplete, IdentityRefused
 
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519",
@@ -88,9 +88,13 @@ def verified_claims(
     return dict(claims)
 
 
-def identity_of(claims: Mapping[str, Any], groups_claim: str) -> VerifiedIdentity:
-    """Who verified claims are about. Raises IdentityRefused for a claim of another form, and where
-    the groups were too many for the token.
+def identity_of(
+    claims: Mapping[str, Any], groups_claim: str, *, needs_groups: bool
+) -> VerifiedIdentity:
+    """Who verified claims are about. needs_groups: whether the claim of groups must be there.
+
+    Raises IdentityRefused for a claim of another form, and IdentityIncomplete where the claim of
+    groups is missing, or the groups were too many for the token.
     """
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 1 <= len(subject) <= SUBJECT_MAX or "\0" in subject:
@@ -104,15 +108,17 @@ def identity_of(claims: Mapping[str, Any], groups_claim: str) -> VerifiedIdentit
         email=email if isinstance(email, str) and len(email) <= _TEXT_MAX else None,
         # Some issuers write "true", which is no promise.
         email_verified=claims.get("email_verified") is True,
-        groups=_groups(claims, groups_claim),
+        groups=_groups(claims, groups_claim, needs_groups=needs_groups),
     )
 
 
-def _groups(claims: Mapping[str, Any], groups_claim: str) -> frozenset[str]:
-    """None where the claim is missing: whoever is in no group is often told so."""
+def _groups(claims: Mapping[str, Any], groups_claim: str, *, needs_groups: bool) -> frozenset[str]:
+    """A claim that is missing and needed says nothing: taken for no group, it would end
+    memberships of everybody whose issuer has it elsewhere.
+    """
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, Mapping) and groups_claim in elsewhere:
-        raise IdentityRefused(
+        raise IdentityIncomplete(
             "The issuer left your groups out of its token, as they are too many. An admin of the "
             "issuer can have it send only the groups that are assigned to Lowtide."
         )
@@ -123,6 +129,12 @@ def _groups(claims: Mapping[str, Any], groups_claim: str) -> frozenset[str]:
         # As Keycloak's `realm_access.roles`.
         for part in groups_claim.split("."):
             found = found.get(part) if isinstance(found, Mapping) else None
+    if found is None and needs_groups:
+        raise IdentityIncomplete(
+            f"The issuer sent no groups claim: its ID token has no {groups_claim[:40]!r}, from "
+            "which Lowtide takes roles. Nothing was changed. Ask who operates the issuer to put "
+            "the claim into the ID token; userinfo is not read. Until then, sign in with a key."
+        )
     if found is None:
         return frozenset()
     groups = [found] if isinstance(found, str) else found

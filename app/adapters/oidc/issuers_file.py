@@ -66,10 +66,16 @@ class IssuerEntry(BaseModel):
     client_secret_file: Path | None = None
     scopes: tuple[Text, ...] = ("openid", "profile", "email")
     groups_claim: Text = "groups"
+    groups_claim_optional: bool = False
     groups: Mapping[Text, Mapping[Annotated[str, AfterValidator(_project)], Role]] = {}
     email_domains: Annotated[
         frozenset[Annotated[str, AfterValidator(_domain)]], BeforeValidator(frozenset)
     ] = frozenset()
+
+    @property
+    def needs_groups_claim(self) -> bool:
+        """Whether a token without the claim is refused, as it does not say who is in no group."""
+        return bool(self.groups) and not self.groups_claim_optional
 
     @property
     def rules(self) -> IssuerRules:
@@ -102,7 +108,7 @@ def read_issuers(path: Path) -> list[IssuerEntry]:
     except DomainError as error:
         raise IssuersFileError(f"{path}: {error.message}") from None
     except ValidationError as error:
-        raise IssuersFileError("\n".join(f"{path}: {one}" for one in _sentences(error))) from None
+        raise IssuersFileError(f"{path}: {'; '.join(_sentences(error))}") from None
     for noun in ("name", "issuer"):
         taken = [getattr(entry, noun) for entry in entries]
         if len(set(taken)) < len(taken):
@@ -122,14 +128,21 @@ def secret_of(entry: IssuerEntry, given: Mapping[str, SecretStr]) -> str | None:
     try:
         with path.open(encoding="utf-8") as file:
             found = file.read(_SECRET_MAX + 1).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+    except (OSError, ValueError) as error:
         raise IssuersFileError(
-            f"the client secret of the issuer {entry.name!r} cannot be read from {path}: {reason}"
+            f"the client secret of the issuer {entry.name!r} cannot be read from {path}: "
+            f"{_unreadable(error)}"
         ) from None
     if not 1 <= len(found) <= _SECRET_MAX:
         raise IssuersFileError(f"{path}: a client secret has 1 to {_SECRET_MAX:,} characters")
     return found
+
+
+def _unreadable(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    is_text = isinstance(error, UnicodeDecodeError)
+    return "it is not UTF-8" if is_text else "no file can have such a name"
 
 
 def _sentences(error: ValidationError) -> list[str]:

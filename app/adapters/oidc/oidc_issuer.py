@@ -15,14 +15,9 @@ from urllib.parse import quote_plus
 
 import httpx
 
+from app.adapters.oidc.configured_issuers import configured_issuers
 from app.adapters.oidc.id_token import identity_of, token_in, verified_claims
-from app.adapters.oidc.issuer_addresses import require_safe
-from app.adapters.oidc.issuers_file import (
-    IssuerEntry,
-    IssuersFileError,
-    read_issuers,
-    secret_of,
-)
+from app.adapters.oidc.issuers_file import IssuerEntry
 from app.adapters.oidc.oidc_variables import OidcVariables
 from app.adapters.oidc.published import Published
 from app.domain.access.identity_rules import IssuerRules, VerifiedIdentity
@@ -94,7 +89,9 @@ class OidcIssuer:
             access_token=access_token if isinstance(access_token, str) else None,
             now=self._clock.now(),
         )
-        return identity_of(claims, self._entry.groups_claim)
+        return identity_of(
+            claims, self._entry.groups_claim, needs_groups=self._entry.needs_groups_claim
+        )
 
     def _token_for(self, secrets: SignInSecrets, code: str) -> Mapping[str, Any]:
         """What the token endpoint gives for a code, which it takes once."""
@@ -172,20 +169,11 @@ def _proof_of(client: Any) -> Callable[[httpx.Request], httpx.Request]:
 def open_issuers(settings: OidcVariables, own_address: str, clock: Clock) -> dict[str, OidcIssuer]:
     """The issuers of the settings' file by name; none without a file. Asks no issuer yet.
 
-    own_address: where browsers reach Lowtide. Raises IssuersFileError.
+    own_address: where browsers reach Lowtide. Raises IssuersFileError, which names the variable.
     """
-    if settings.oidc_file is None:
-        return {}
-    try:
-        require_safe(own_address)
-    except ValueError as error:
-        raise IssuersFileError(
-            f"LOWTIDE_PUBLIC_URL: {error}: issuers send people back there, with a code that gives "
-            "a session"
-        ) from None
     opened = {}
-    for entry in read_issuers(settings.oidc_file):
-        secret = secret_of(entry, settings.oidc_client_secrets)
-        back = f"{own_address}/sign-in/oidc/{entry.name}/callback"
-        opened[entry.name] = OidcIssuer(entry, secret, back, clock)
+    for found in configured_issuers(settings, own_address):
+        name = found.entry.name
+        back = f"{own_address}/sign-in/oidc/{name}/callback"
+        opened[name] = OidcIssuer(found.entry, found.secret, back, clock)
     return opened

@@ -183,7 +183,7 @@ def _issuers(settings: Settings, clock: Clock) -> dict[str, OidcIssuer]:
     try:
         return open_issuers(settings, control_url(settings), clock)
     except IssuersFileError as error:
-        raise SettingsError(f"LOWTIDE_OIDC_FILE: {error}") from None
+        raise SettingsError(str(error)) from None
 
 
 def _local_warning(settings: Settings) -> str:

@@ -100,9 +100,10 @@ def doctor(
 ) -> None:
     """Check the set-up, and say what to do about each problem.
 
-    Checks the settings, `lowtide up`, free disk space, database, Valkey, public address, object
-    store, clocks, and at each cloud's credentials, permissions, quotas and subnets. Rents and
-    changes nothing; the object store gets one small object, which is deleted again.
+    Checks the settings, `lowtide up`, free disk space, database, Valkey, public address, the file
+    of issuers, object store, clocks, and at each cloud's credentials, permissions, quotas and
+    subnets. Rents and changes nothing; the object store gets one small object, which is deleted
+    again.
 
     --launch is the other half: it submits a job of one step over the api, follows it through
     renting, booting, registering, training, its checkpoint and the machine's end, and says how long
@@ -190,6 +191,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     if settings.redis_url is not None or not starts:
         yield "valkey", lambda: _redis(settings)
     yield "public URL", lambda: _public_url(settings)
+    yield "issuers", lambda: _issuers(settings)
     yield "object store", lambda: _object_store(settings)
     yield "jobs' data", lambda: _storage_grants(settings)
     yield "providers", lambda: _providers(settings)
@@ -276,6 +278,23 @@ def _public_url(settings: Settings) -> tuple[CheckResult, ...]:
         return (CheckResult("public URL", True, told),)
     remedy = "set LOWTIDE_PUBLIC_URL to the https:// address at which machines reach the api"
     return (CheckResult("public URL", False, "none is set", remedy),)
+
+
+def _issuers(settings: Settings) -> tuple[CheckResult, ...]:
+    """Nothing where nobody signs in at an issuer. None is asked: the api does at a sign-in."""
+    from app.adapters.oidc.configured_issuers import configured_issuers
+    from app.adapters.oidc.issuers_file import IssuersFileError
+    from app.bootstrap import control_url
+
+    if settings.oidc_file is None:
+        return ()
+    try:
+        found = configured_issuers(settings, control_url(settings))
+    except IssuersFileError as error:
+        remedy = "correct it, then start the api again; docs/oidc.md describes the file"
+        return (CheckResult("issuers", False, str(error), remedy),)
+    names = ", ".join(one.entry.name for one in found)
+    return (CheckResult("issuers", True, f"readable: {names}; they are asked at a sign-in"),)
 
 
 def _storage_grants(settings: Settings) -> tuple[CheckResult, ...]:

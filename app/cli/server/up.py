@@ -107,6 +107,7 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
         for sentence in unknown_variables():
             terminal.note(sentence)
         _refuse_unusable_providers(settings)
+        _refuse_unusable_issuers(settings)
         if not settings.state_dir.exists():
             _free_port(settings.host, settings.port)  # no folder is made for a run that cannot be
         try:
@@ -339,6 +340,17 @@ def _refuse_unusable_providers(settings: Settings) -> None:
     try:
         require_usable_providers(settings)
     except SettingsError as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _refuse_unusable_issuers(settings: Settings) -> None:
+    from app.adapters.oidc.configured_issuers import configured_issuers
+    from app.adapters.oidc.issuers_file import IssuersFileError
+    from app.bootstrap import control_url
+
+    try:
+        configured_issuers(settings, control_url(settings))
+    except IssuersFileError as error:
         raise CommandFailed(str(error)) from error
 
 

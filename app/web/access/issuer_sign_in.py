@@ -20,6 +20,7 @@ from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, NotFound
 from app.orchestration.access.sign_in_identity import IdentitySignIn, sign_in_identity
 from app.ports.identity_provider import (
+    IdentityIncomplete,
     IdentityProvider,
     IdentityProviderAway,
     IdentityRefused,
@@ -78,6 +79,9 @@ def finish(
     try:
         waiting = _answered(request, parts, issuer, state)
         identity = _identity(parts, provider, waiting, code, error, iss)
+    except IdentityIncomplete as incomplete:
+        attempt.succeeded()
+        return _refused(request, str(incomplete))
     except IdentityRefused as refused:
         return _refused(request, str(refused))
     except IdentityProviderAway as away:

@@ -125,6 +125,26 @@ def test_groups_give_roles_and_are_followed(
     assert browser.get("/jobs").status_code == 303
 
 
+def test_groups_at_userinfo_alone_sign_nobody_in_and_end_nothing(
+    api: PeopleApi, provider: ProviderProcess, browser: Browser
+):
+    one = account("ml")
+    assert_in(sign_in(provider, api, browser, one))
+    before = roles_of(api, one)
+    provider.kill()
+    provider.keeps_claims_at_userinfo = True
+    provider.start()
+    try:
+        answer = sign_in(provider, api, Browser(api.url), one)
+    finally:
+        provider.kill()
+        provider.keeps_claims_at_userinfo = False
+        provider.start()
+    assert_out(answer, "The issuer sent no groups claim")
+    assert roles_of(api, one) == before
+    assert_in(sign_in(provider, api, browser, one))
+
+
 @pytest.mark.parametrize(
     ("domain", "is_verified", "is_found"),
     [("example.com", True, True), ("example.com", False, False), ("elsewhere.org", True, False)],

@@ -177,10 +177,25 @@ def test_groups_are_followed_and_what_was_given_by_hand_stays(
     assert roles_of(api, one) == {"admin": "submitter", "vision": "viewer", **by_hand}
     changed = api.client.post(f"/api/v1/members/{person.name}/role", json={"role": "viewer"})
     assert changed.status_code == 200, changed.text
-    del one.claims["groups"]
+    one.claims["groups"] = []
     assert_in(sign_in_at(server, browser, one))
     # Another role by hand makes a membership one by hand.
     assert roles_of(api, one) == {"admin": "viewer", **by_hand}
+
+
+def test_a_token_without_a_claim_of_groups_is_refused_and_ends_no_membership(
+    api: PeopleApi, server: IssuerServer, browser: Browser
+):
+    one = account("ml")
+    assert_in(sign_in_at(server, browser, one))
+    before, rows = roles_of(api, one), actions_of(api, one)
+    del one.claims["groups"]
+    second = Browser(api.url)
+    assert_out(sign_in_at(server, second, one), "The issuer sent no groups claim")
+    assert second.get("/jobs").status_code == 303
+    assert (roles_of(api, one), actions_of(api, one)) == (before, rows)
+    # It is the issuer's fault: no attempt is counted.
+    assert [row.count for row in rows_of(api.engine, ATTEMPTS)] == [0]
 
 
 def test_who_leaves_all_groups_is_out_at_once_with_every_browser(

@@ -48,6 +48,8 @@ class ProviderProcess:
         self._accounts = folder / "accounts.json"
         self._log = folder / "provider.log"
         self._keys: list[dict[str, Any]] = []
+        # Claims of a person are in no ID token, from the next start on.
+        self.keeps_claims_at_userinfo = False
         self._process: subprocess.Popen[bytes] | None = None
         self.add_key()
 
@@ -69,6 +71,7 @@ class ProviderProcess:
         settings = self._folder / "settings.json"
         document = {
             **self._client, "port": self._port, "keys": self._keys, "accounts": str(self._accounts),
+            "userinfo": self.keeps_claims_at_userinfo,
         }  # fmt: skip
         settings.write_text(json.dumps(document), encoding="utf-8")
         began = len(self.events())

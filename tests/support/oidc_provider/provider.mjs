@@ -1,7 +1,8 @@
 // An issuer of OpenID Connect for the long tests: the certified `oidc-provider`, as a process.
 //
 // `node provider.mjs FILE` reads its settings from FILE: {"port", "client_id", "client_secret",
-// "redirect_uri", "keys": private JWKs, of which the first signs, "accounts": path of a file}.
+// "redirect_uri", "keys": private JWKs, of which the first signs, "accounts": path of a file,
+// "userinfo": whether claims are there alone, as oidc-provider has it by default}.
 // The file of accounts, {login: claims}, is read at each sign-in. Each line that it prints is one
 // JSON document: {"event": "listening"}, what it granted, and what it refused. It ends with its
 // standard input, that is, with the process that started it.
@@ -38,7 +39,7 @@ const provider = new Provider(`http://127.0.0.1:${settings.port}`, {
     groups: ['groups'],
   },
   // Lowtide reads the ID token alone.
-  conformIdTokenClaims: false,
+  conformIdTokenClaims: settings.userinfo,
   findAccount,
 });
 

@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from app.adapters.oidc.id_token import identity_of, verified_claims
-from app.ports.identity_provider import IdentityRefused
+from app.ports.identity_provider import IdentityIncomplete, IdentityRefused
 from tests.support.api.oidc_issuer_server import CLIENT, Claims, new_key, signed
 
 NOW = datetime(2026, 11, 28, 7, tzinfo=UTC)
@@ -40,7 +40,7 @@ def verify(token: str, now: datetime = NOW, access_token: str | None = None) -> 
 
 def test_a_good_token_is_read():
     token = signed(KEY, {**GOOD, "preferred_username": "lea", "groups": ["ml", "ops"]})
-    found = identity_of(verify(token), "groups")
+    found = identity_of(verify(token), "groups", needs_groups=True)
     assert (found.issuer, found.subject, found.names) == (ISSUER, "1", ("lea",))
     assert found.groups == {"ml", "ops"}
     assert (found.email, found.email_verified) == (None, False)
@@ -154,7 +154,19 @@ def test_a_symmetric_key_among_the_published_ones_signs_nothing():
     ],
 )
 def test_groups_are_where_the_file_says(claims: Claims, claim: str, groups: set[str]):
-    assert identity_of({**GOOD, **claims}, claim).groups == groups
+    assert identity_of({**GOOD, **claims}, claim, needs_groups=bool(groups)).groups == groups
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{}, {"groups": None}, {"realm_access": {}}, {"realm_access": {"roles": None}}],
+    ids=str,
+)
+def test_a_missing_claim_of_groups_is_refused_where_roles_follow_from_it(claims: Claims):
+    claim = "realm_access.roles" if "realm_access" in claims else "groups"
+    with pytest.raises(IdentityIncomplete, match=f"sent no groups claim.*'{claim}'"):
+        identity_of({**GOOD, **claims}, claim, needs_groups=True)
+    assert identity_of({**GOOD, "groups": []}, "groups", needs_groups=True).groups == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -173,10 +185,10 @@ def test_groups_are_where_the_file_says(claims: Claims, claim: str, groups: set[
 )
 def test_a_claim_of_another_form_is_refused(claims: Claims):
     with pytest.raises(IdentityRefused):
-        identity_of({**GOOD, **claims}, "groups")
+        identity_of({**GOOD, **claims}, "groups", needs_groups=False)
 
 
 def test_an_address_is_verified_by_true_alone():
     for told in ("true", 1, None, False):
         claims = {**GOOD, "email": "lea@example.com", "email_verified": told}
-        assert not identity_of(claims, "groups").email_verified
+        assert not identity_of(claims, "groups", needs_groups=False).email_verified

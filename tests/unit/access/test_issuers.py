@@ -49,6 +49,7 @@ def test_a_file_is_read(tmp_path: Path):
     assert entry.rules.groups["ml"] == {"vision": Role.SUBMITTER, "speech": Role.VIEWER}
     assert entry.rules.email_domains == {"example.com"}
     assert entry.scopes == ("openid", "profile", "email")
+    assert entry.needs_groups_claim
     assert secret_of(entry, {}) is None
     assert secret_of(entry, {"corp": SecretStr("s")}) == "s"
 
@@ -71,6 +72,15 @@ def test_what_is_wrong_is_named(tmp_path: Path, old: str, new: str, reason: str)
         read_issuers(write(tmp_path, FILE.replace(old, new)))
     assert reason in str(raised.value)
     assert "s3cret" not in str(raised.value)
+
+
+def test_a_claim_of_groups_may_be_missing_where_the_file_says_so_or_maps_none(tmp_path: Path):
+    optional = FILE.replace("    groups:", "    groups_claim_optional: true\n    groups:")
+    [entry] = read_issuers(write(tmp_path, optional))
+    assert not entry.needs_groups_claim
+    none = FILE[: FILE.index("    groups:")]
+    [entry] = read_issuers(write(tmp_path, none))
+    assert not entry.needs_groups_claim
 
 
 def test_an_issuer_is_written_once(tmp_path: Path):
