@@ -10,6 +10,7 @@ import typer
 from app.cli.access.audit_commands import audit
 from app.cli.access.key_commands import key
 from app.cli.access.login import login
+from app.cli.access.logout import logout
 from app.cli.access.member_commands import member, person
 from app.cli.access.project_commands import project
 from app.cli.access.session_commands import session
@@ -31,7 +32,9 @@ from app.cli.jobs.submit import submit
 
 def add_api_commands(program: typer.Typer) -> None:
     """Add them to the program, in the order in which help lists them."""
-    for command in (login, estimate, submit, jobs, show, watch, logs, cancel, pause, resume):
+    for command in (login, logout, estimate, submit, jobs, show, watch, logs):
+        program.command(command.__name__)(command)
+    for command in (cancel, pause, resume):
         program.command(command.__name__)(command)
     program.command("ps", hidden=True)(jobs)
     for command in (explain, events, checkpoints, download, metrics, offers):

@@ -13,13 +13,15 @@ from app.orchestration.access.apply_projects import ApplyOutcome
 
 class WhoShape(Shape):
     """Whose key the request came with, and the project that it is in. `person`: null where the key
-    is a service key.
+    is a service key. `projects`: as in the list of keys.
     """
 
     key: str
+    key_id: UUID
     person: str | None
     role: Role
     project: str
+    projects: list[str] | None
 
 
 class KeyShape(Shape):

@@ -5,7 +5,7 @@ Not here: the secret of a key, which one answer has (`keys`, `own_keys`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -21,11 +21,7 @@ def key_documents(
     uow: UnitOfWork, caller: Principal, rows: Sequence[KeyRow]
 ) -> list[dict[str, Any]]:
     """In the project of the request. Projects that the caller does not open are left out."""
-    named = {one for row in rows for one in row.project_ids or ()}
-    names: dict[UUID, str] = {}
-    if named:
-        opened = opened_ids(uow, caller)
-        names = uow.keys.project_names(named if opened is None else named.intersection(opened))
+    names = names_of_opened(uow, caller, {one for row in rows for one in row.project_ids or ()})
     return [
         fields_of(
             KeyShape,
@@ -37,3 +33,15 @@ def key_documents(
         )
         for row in rows
     ]
+
+
+def names_of_opened(
+    uow: UnitOfWork, caller: Principal, project_ids: Collection[UUID]
+) -> dict[UUID, str]:
+    """The names of those of these projects that the caller opens, in their order."""
+    if not project_ids:
+        return {}
+    opened = opened_ids(uow, caller)
+    return uow.keys.project_names(
+        project_ids if opened is None else set(project_ids).intersection(opened)
+    )

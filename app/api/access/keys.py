@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access.access_shapes import IssuedKeyShape, KeyPage, KeyShape, WhoShape
-from app.api.access.key_documents import key_documents
+from app.api.access.key_documents import key_documents, names_of_opened
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
 from app.api.serving.auth import KeyManager, Reader
@@ -62,14 +62,22 @@ class Rotation(BaseModel):
 
 
 @router.get("/me", response_model=None, responses={200: {"model": WhoShape}})
-async def me(caller: Reader) -> Response:
-    """The key of this request, whose it is, its role, and the project that the request is in."""
+def me(request: Request, caller: Reader) -> Response:
+    """The key of this request, whose it is, its role, the projects that it names, and the project
+    that the request is in.
+    """
+    projects: list[str] | None = None
+    if caller.projects is not None:
+        with parts_of(request).runtime.begin() as uow:
+            projects = list(names_of_opened(uow, caller, caller.projects).values())
     return as_json(
         {
             "key": caller.key_name,
+            "key_id": caller.key_id,
             "person": None if caller.person is None else caller.person.name,
             "role": caller.role,
             "project": caller.project_name,
+            "projects": projects,
         }
     )
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access.key_documents import key_documents
+from app.api.access.keys import NamesOfProjects
 from app.api.access.member_shapes import LoginShape, SessionPage, SessionShape
 from app.api.jobs.job_command_routes import json_only
 from app.api.serving.api_parts import parts_of
@@ -34,12 +35,14 @@ _ENDED: Final = "Too many wrong codes: run `lowtide login` again for another one
 
 class LoginCode(BaseModel):
     """`verifier`: what the challenge of the confirmed page is the SHA-256 of. `code`: what the page
-    showed.
+    showed. `projects`: the only ones that the key opens, of those that the person is a member of;
+    null, or left out, is all that the session of the page opens.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     verifier: Annotated[str, Field(min_length=43, max_length=128)]
     code: Annotated[str, Field(min_length=1, max_length=40)]
+    projects: NamesOfProjects | None = None
 
 
 @router.get("/me/sessions", response_model=None, responses={200: {"model": SessionPage}})
@@ -65,13 +68,16 @@ def login(request: Request, body: Annotated[LoginCode, Body()]) -> Response:
     """The key of a login that a person has confirmed in the browser, for 30 days. Needs no key.
 
     404 for a login that is not confirmed, was used, or is over; 422 for a wrong code, and 409 after
-    the fifth; 429 after too many failures from one address.
+    the fifth, or for projects that the key cannot name; 429 after too many failures from one
+    address.
     """
     parts = parts_of(request)
     origin: Origin = request.state.origin
     runtime, attempt = parts.runtime, parts.guard.begin(AttemptKind.LOGIN, origin)
     with runtime.begin() as uow:
-        answer = redeem_login(uow, runtime.entropy, body.verifier, body.code, origin)
+        answer = redeem_login(
+            uow, runtime.entropy, body.verifier, body.code, origin, projects=body.projects
+        )
         row = None if answer.key is None else _made(uow, answer.key)
     if row is None:
         request.state.refused = True

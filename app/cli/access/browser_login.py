@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from queue import Empty, Queue
 from typing import Any, Final
@@ -38,13 +38,23 @@ _DONE: Final = (
 )
 
 
-def log_in_by_browser(api: ApiClient, terminal: Terminal, *, opens_browser: bool) -> dict[str, Any]:
+def log_in_by_browser(
+    api: ApiClient,
+    terminal: Terminal,
+    *,
+    opens_browser: bool,
+    projects: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """The answer with a new key of the person that confirms. Raises CommandFailed.
 
-    opens_browser: False prints the page's address, and asks for the code that it shows.
+    opens_browser: False prints the page's address, and asks for the code that it shows. projects:
+    the only ones that the key opens; None for all of the person's.
     """
     verifier = secrets.token_urlsafe(32)
     challenge = challenge_of(verifier)
+    asked: dict[str, Any] = {"verifier": verifier}
+    if projects is not None:
+        asked["projects"] = list(projects)
     if opens_browser:
         with CodeListener() as listener:
             page = _page(api.url, challenge, listener.port)
@@ -53,13 +63,13 @@ def log_in_by_browser(api: ApiClient, terminal: Terminal, *, opens_browser: bool
                     f"Confirm in the browser, if it shows {check_letters(challenge)}. It has "
                     f"opened {page}"
                 )
-                return _redeem(api, verifier, listener.codes(), others_send=True)
+                return _redeem(api, asked, listener.codes(), others_send=True)
     page = _page(api.url, challenge)
     terminal.note(
         f"Open this address in any browser, and check that it shows {check_letters(challenge)}:"
     )
     terminal.note(page)
-    return _redeem(api, verifier, _typed_codes())
+    return _redeem(api, asked, _typed_codes())
 
 
 class CodeListener:
@@ -116,15 +126,15 @@ class CodeListener:
 
 
 def _redeem(
-    api: ApiClient, verifier: str, codes: Iterator[str], *, others_send: bool = False
+    api: ApiClient, asked: dict[str, Any], codes: Iterator[str], *, others_send: bool = False
 ) -> dict[str, Any]:
-    """others_send: any page of this machine may have sent a code before the login was confirmed, so
-    one for a login that is not yet is no reason to end.
+    """asked: what is sent with each code. others_send: any page of this machine may have sent a
+    code before the login was confirmed, so one for a login that is not yet is no reason to end.
     """
     tries = 0
     for code in codes:
         try:
-            made: dict[str, Any] = api.post("/login", {"verifier": verifier, "code": code})
+            made: dict[str, Any] = api.post("/login", {**asked, "code": code})
         except CommandFailed as failure:
             if others_send and failure.status == _UNKNOWN:
                 continue

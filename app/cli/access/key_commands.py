@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from app.adapters.system_entropy import SystemEntropy
+from app.cli.access.project_names import names_in
 from app.cli.client import wording
 from app.cli.client.command_groups import CommandList, DefaultCommandGroup
 from app.cli.client.failures import UNREACHABLE, CommandFailed
@@ -24,6 +25,7 @@ from app.cli.client.local_command import (
     first_line,
     settings_with,
 )
+from app.cli.client.server_address import store_secret
 from app.cli.client.terminal import Column, Terminal
 from app.cli.server.migrate_command import database_of
 from app.domain.access.roles import Role
@@ -90,12 +92,16 @@ def list_keys(
 @key.command("show")
 @api_command("lowtide key show")
 def show_key(invocation: Invocation) -> None:
-    """Show which key these commands use, its role, and the project they work in."""
+    """Show which key these commands use, its role, its projects, and the one they work in."""
     mine = invocation.api.get("/me")
     terminal = invocation.terminal
     if not terminal.to_script(mine, [mine["key"]]):
         whose = "" if mine["person"] is None else f" of {mine['person']}"
-        terminal.line(f"Key {mine['key']}{whose}, {mine['role']} of the project {mine['project']}.")
+        named = _projects(mine)
+        alone = f" It opens no projects but {named}." if named else ""
+        terminal.line(
+            f"Key {mine['key']}{whose}, {mine['role']} of the project {mine['project']}.{alone}"
+        )
 
 
 @key.command("create")
@@ -138,7 +144,7 @@ def create_key(
     if role is not None:
         body["role"] = role.value
     if projects is not None:
-        body["projects"] = [name.strip() for name in projects.split(",")]
+        body["projects"] = names_in(projects)
     made = invocation.api.post(_keys(mine), body)
     end = made["expires_at"]
     until = "" if end is None else f", until {wording.clock_time(end)} UTC"
@@ -160,10 +166,17 @@ def _require_duration(written: str) -> None:
 
 
 @key.command("rotate")
-@api_command("lowtide key rotate ci", "lowtide key rotate ci --overlap 0s")
+@api_command(
+    "lowtide key rotate ci", "lowtide key rotate ci --overlap 0s", "lowtide key rotate --mine"
+)
 def rotate_key(
     invocation: Invocation,
-    name: _Name,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="The key's name; with --mine by default the one in use."
+        ),
+    ] = None,
     overlap: Annotated[
         str,
         typer.Option(metavar="TIME", help="For how long the old secret is good, too; at most 7d."),
@@ -174,11 +187,41 @@ def rotate_key(
 
     The name, the role and the jobs stay. Browsers that signed in with the key are signed out. Of a
     key that leaked, use `lowtide key revoke`.
+
+    The new secret of the key that these commands use is stored where the old one is: where
+    `lowtide login` has put it, or in the admin.key of a `lowtide up`.
     """
-    made = invocation.api.post(f"{_path(name, mine)}/rotate", {"overlap": overlap})
+    if name is None and not mine:
+        raise CommandFailed(
+            "name the key to rotate, as `lowtide key` lists it; --mine alone is the one in use"
+        )
+    named = None if name is None else _path(name, mine)
+    in_use = invocation.api.get("/me")
+    path = named or _path(in_use["key"], mine)
+    made = invocation.api.post(f"{path}/rotate", {"overlap": overlap})
     until = made["former_until_at"]
     old = "ended" if until is None else f"is good until {wording.clock_time(until)} UTC"
     _print_secret(invocation.terminal, made, f"Key {made['name']}: the old secret {old}. {_ONCE}")
+    # A former api tells no id.
+    if made["id"] == in_use.get("key_id"):
+        _use_from_now_on(invocation, made["key"])
+
+
+def _use_from_now_on(invocation: Invocation, secret: str) -> None:
+    """Raises CommandFailed where the secret cannot be stored; it is printed by then."""
+    terminal, server = invocation.terminal, invocation.server()
+    if server.key_file is None:
+        terminal.note("LOWTIDE_API_KEY still has the old secret: put the new one there.")
+        return
+    try:
+        where = store_secret(server, server.key_file, secret)
+    except (CommandFailed, OSError) as error:
+        raise CommandFailed(
+            f"these commands used the key with its old secret, and the new one, which is printed "
+            f"above, could not be stored for them: {error}"
+        ) from error
+    if not (terminal.as_json or terminal.quiet):
+        terminal.note(f"These commands use the new secret from now on: it is stored in {where}.")
 
 
 @key.command("revoke")

@@ -16,11 +16,13 @@ from urllib.parse import urlsplit
 import typer
 
 from app.cli.access.browser_login import log_in_by_browser
+from app.cli.access.project_names import names_in
 from app.cli.client import wording
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.server_address import (
+    KEYRING,
     AddressSource,
     Server,
     default_config_file,
@@ -55,6 +57,13 @@ def login(
     with_key: Annotated[
         bool, typer.Option("--with-key", help="Store a key that you have, as a service key.")
     ] = False,
+    projects: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="The key opens these of your projects alone. Default: all that you sign in to.",
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask whether the person is right.")
     ] = False,
@@ -66,39 +75,49 @@ def login(
     elsewhere, and type the code that it shows. The command names the person that has confirmed it,
     and asks before it stores the key of another one than before.
 
-    For a `lowtide up` on this machine its admin key is stored, unless --no-browser is given.
+    For a `lowtide up` on this machine its admin key is stored, unless --no-browser or --projects
+    is given.
 
     The key is stored in this machine's keyring if the package keyring is installed and finds one,
     else in ~/.config/lowtide/config.toml, mode 0600. A key that comes through a pipe, or is
     asked for with --with-key, is stored once the api has accepted it. There is no option for the
     key itself, because a list of processes shows options.
     """
+    named = None if projects is None else names_in(projects)
     address = _checked(url or invocation.server().url)
     if address.startswith("http://") and not is_loopback(address):
         invocation.terminal.note(
             "The key is sent unencrypted to this address; use https:// if you can."
         )
-    given: str | None = None
+    given, login_key, whom = None, "", ""
     if with_key or (browser and not sys.stdin.isatty()):
-        given = _asked_key()
-    elif browser:
+        given = _asked_key(named)
+    elif browser and named is None:
         given = key_of_local_run(invocation, address)
-    whom = ""
     if given is None:
         with ApiClient(Server(address, None)) as api:
-            made = log_in_by_browser(api, invocation.terminal, opens_browser=browser)
-        given, end = made["key"], wording.clock_time(made["expires_at"])
+            made = log_in_by_browser(
+                api, invocation.terminal, opens_browser=browser, projects=named
+            )
         agree(invocation, address, made, yes=yes)
-        whom = f" as {made['person']}, {made['role']} of the project {made['project']}, until {end}"
-    server = Server(address, given, chosen_by=AddressSource.LOGIN)
+        given, login_key, whom = made["key"], made["name"], f" as {_described(made)}"
+    server = Server(address, given, chosen_by=AddressSource.LOGIN, login_key=login_key)
     invocation.connect(server).get("/jobs", {"limit": 1})
     path = default_config_file()
     in_keyring = write_config(path, server)
-    where = "this machine's keyring" if in_keyring else str(path)
+    where = KEYRING if in_keyring else str(path)
     if invocation.terminal.as_json:
         invocation.terminal.json({"server_url": address, "config": str(path)})
     else:
         invocation.terminal.line(f"Signed in to {address}{whom}. Stored in {where}.")
+
+
+def _described(made: dict[str, Any]) -> str:
+    """Whose key it is, what it opens, and until when."""
+    projects, end = made.get("projects"), wording.clock_time(made["expires_at"])
+    alone = "" if projects is None else f", for {', '.join(projects)} alone"
+    whose = f"{made['person']}, {made['role']} of the project {made['project']}"
+    return f"{whose}{alone}, until {end}"
 
 
 def agree(invocation: Invocation, address: str, made: dict[str, Any], *, yes: bool) -> None:
@@ -144,8 +163,15 @@ def _checked(url: str) -> str:
     return parts.geturl().rstrip("/")
 
 
-def _asked_key() -> str:
-    """A key that is piped or typed in. Raises CommandFailed for none."""
+def _asked_key(projects: list[str] | None) -> str:
+    """A key that is piped or typed in. Raises CommandFailed for none, and for projects, which it
+    cannot be limited to.
+    """
+    if projects is not None:
+        raise CommandFailed(
+            "--projects limits the key that the page gives, and a key that you have, by --with-key "
+            "or a pipe, opens what it opens: leave --projects out, or use --no-browser"
+        )
     if sys.stdin.isatty():
         key = str(typer.prompt("Key", hide_input=True)).strip()
     else:
@@ -158,7 +184,7 @@ def _asked_key() -> str:
 def key_of_local_run(invocation: Invocation, address: str) -> str | None:
     """The admin key of a `lowtide up` on this machine; None where there is none that is good."""
     folders = (load_settings().state_dir, folder_of(Path.cwd()))
-    key = local_admin_key(address, folders)
+    key, _ = local_admin_key(address, folders)
     if key is None:
         return None
     try:

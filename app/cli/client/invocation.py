@@ -64,15 +64,16 @@ class Invocation:
         """A connection to another server than the usual one."""
         api = self._closing.enter_context(ApiClient(server))
         # A spec's own project comes between the two: the option goes over it, the variable below.
-        if (project := self.project or self._settings().project) is not None:
+        if (project := self.project or self.settings().project) is not None:
             api.enter_project(project)
         return api
 
     def server(self) -> Server:
         """The server that the environment, `lowtide login` or a local `lowtide up` name."""
-        return find_server(self._settings())
+        return find_server(self.settings())
 
-    def _settings(self) -> Settings:
+    def settings(self) -> Settings:
+        """The environment's. Raises CommandFailed."""
         try:
             return load_settings()
         except SettingsError as error:

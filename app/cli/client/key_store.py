@@ -45,6 +45,23 @@ def kept_key(url: str) -> str:
     )
 
 
+def forget_key(url: str) -> None:
+    """Remove the key of this address from the keyring. Raises CommandFailed where it is kept all
+    the same.
+    """
+    keyring = _keyring()
+    if keyring is None:
+        return
+    try:
+        if keyring.get_password(_SERVICE, url) is not None:
+            keyring.delete_password(_SERVICE, url)
+    except keyring.errors.KeyringError as error:
+        raise CommandFailed(
+            f"this machine's keyring still has the key for {url}, and does not remove it ({error}):"
+            f" remove the entry {_SERVICE!r} there"
+        ) from error
+
+
 def _keyring() -> Any:
     """The package, where it is installed and found a keyring that it would choose by itself."""
     if importlib.util.find_spec(_PACKAGE) is None:

@@ -10,7 +10,7 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _ADMIN_KEY_FILE = "admin.key"
 _KEY_BYTES_MAX = 4_096
 _IN_KEYRING = "key_in_keyring"
+_LOGIN_KEY = "login_key"
+KEYRING: Final = "this machine's keyring"
 _PLAIN_TEXT = frozenset('"\\')
 
 
@@ -57,7 +59,9 @@ class Server:
 
     folders: state folders whose `lowtide up` the address may mean. key_in_variable: the key is
     LOWTIDE_API_KEY's.
-    key_in_keyring: it is in the operating system's keyring, and not read yet.
+    key_in_keyring: it is in the operating system's keyring, and not read yet. key_file: the file
+    that has the key, or the address of which the keyring has it; None for another origin.
+    login_key: the key's name, where `lowtide login` got it from the page; else "".
     """
 
     url: str
@@ -66,6 +70,8 @@ class Server:
     chosen_by: AddressSource = field(default=AddressSource.NOTHING, repr=False, compare=False)
     key_in_variable: bool = field(default=False, repr=False, compare=False)
     key_in_keyring: bool = field(default=False, repr=False, compare=False)
+    key_file: Path | None = field(default=None, repr=False, compare=False)
+    login_key: str = field(default="", repr=False, compare=False)
 
 
 def find_server(
@@ -79,7 +85,8 @@ def find_server(
     address, else, on this machine only, the admin key of `lowtide up`. The state folders looked
     into are that of the settings, then `.lowtide` in `here`.
     """
-    known = read_config(config_file or default_config_file())
+    path = config_file or default_config_file()
+    known = read_config(path)
     folders = (settings.state_dir, folder_of(here or Path.cwd()))
     chosen_by = AddressSource.NOTHING
     if "server_url" in settings.model_fields_set:
@@ -93,8 +100,9 @@ def find_server(
         return Server(url, key, folders, chosen_by, key_in_variable=True)
     if known is not None and known.url == url and (known.key or known.key_in_keyring):
         kept = kept_key(url) if known.key_in_keyring else known.key
-        return Server(url, kept, folders, chosen_by)
-    return Server(url, local_admin_key(url, folders), folders, chosen_by)
+        return Server(url, kept, folders, chosen_by, key_file=path, login_key=known.login_key)
+    local, file = local_admin_key(url, folders)
+    return Server(url, local, folders, chosen_by, key_file=file)
 
 
 def folder_of(here: Path) -> Path:
@@ -112,9 +120,10 @@ def read_config(path: Path) -> Server | None:
     try:
         stored = tomllib.loads(path.read_text(encoding="utf-8"))
         url = str(stored["server_url"]).rstrip("/")
+        login_key = str(stored.get(_LOGIN_KEY, ""))
         if stored.get(_IN_KEYRING) is True:
-            return Server(url, None, key_in_keyring=True)
-        return Server(url, str(stored["api_key"]))
+            return Server(url, None, key_in_keyring=True, login_key=login_key)
+        return Server(url, str(stored["api_key"]), login_key=login_key)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeError, tomllib.TOMLDecodeError, KeyError) as error:
@@ -127,19 +136,35 @@ def write_config(path: Path, server: Server) -> bool:
     """Store the server for later commands, readable by its owner alone. Returns whether the
     keyring has the key; else it is in the file.
     """
-    if _PLAIN_TEXT & set(f"{server.url}{server.key}") or not f"{server.key}".isprintable():
+    written = f"{server.url}{server.key}{server.login_key}"
+    if _PLAIN_TEXT & set(written) or not written.isprintable():
         raise CommandFailed("the key holds characters that no key has; copy it again")
     path.parent.mkdir(parents=True, exist_ok=True)
     in_keyring = keep_key(server.url, f"{server.key}")
     key = f"{_IN_KEYRING} = true" if in_keyring else f'api_key = "{server.key}"'
-    text = f'server_url = "{server.url}"\n{key}\n'
-    # Made 0600 before anything is in it, and moved into place whole.
+    made = f'{_LOGIN_KEY} = "{server.login_key}"\n' if server.login_key else ""
+    _write_private(path, f'server_url = "{server.url}"\n{key}\n{made}')
+    return in_keyring
+
+
+def store_secret(server: Server, path: Path, secret: str) -> str:
+    """Store another secret of the server's key, which came from this file or the keyring, where the
+    one of before is. Returns where that is. Raises CommandFailed as `write_config`, and OSError.
+    """
+    if path.name == _ADMIN_KEY_FILE:
+        _write_private(path, f"{secret}\n")
+        return str(path)
+    in_keyring = write_config(path, replace(server, key=secret))
+    return KEYRING if in_keyring else str(path)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Made 0600 before anything is in it, and moved into place whole."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     draft.replace(path)
-    return in_keyring
 
 
 def is_loopback(url: str) -> bool:
@@ -174,13 +199,14 @@ def _address_of_run(folders: Sequence[Path]) -> str | None:
     return None
 
 
-def local_admin_key(url: str, folders: Sequence[Path]) -> str | None:
-    """The admin key of a `lowtide up` from one of the state folders, None when there is none.
+def local_admin_key(url: str, folders: Sequence[Path]) -> tuple[str, Path] | tuple[None, None]:
+    """The admin key of a `lowtide up` from one of the state folders, and its file; None when there
+    is none.
 
     Never for another host: the key opens everything.
     """
     if not is_loopback(url):
-        return None
+        return None, None
     for folder in folders:
         path = folder / _ADMIN_KEY_FILE
         try:
@@ -194,5 +220,5 @@ def local_admin_key(url: str, folders: Sequence[Path]) -> str | None:
                 "set LOWTIDE_API_KEY, or run as the user who started `lowtide up`"
             ) from error
         if key:
-            return key
-    return None
+            return key, path
+    return None, None

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
+from app.domain.access.key_rules import MOST_IN_PROJECTS
 from app.domain.access.login_challenge import challenge_of, machine_name, require_challenge
 from app.domain.access.principal import Origin, Person, Principal
+from app.domain.access.roles import within
 from app.domain.access.session_rules import (
     LOGIN_KEY_LIFE,
     LOGIN_LIFE,
@@ -25,7 +28,8 @@ from app.domain.access.session_rules import (
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.domain.deployment.credentials import digest
-from app.domain.units.errors import CommandRefused
+from app.domain.units.errors import CommandRefused, InvalidValue, NotFound
+from app.orchestration.access.key_projects import projects_of_own_key
 from app.orchestration.access.manage_keys import IssuedKey, key_of_newcomer, require_room
 from app.orchestration.access.manage_members import person_named
 from app.orchestration.audit.record_action import record_action
@@ -109,13 +113,21 @@ def confirm_login(
 
 
 def redeem_login(
-    uow: UnitOfWork, entropy: Entropy, verifier: str, code: str, origin: Origin | None = None
+    uow: UnitOfWork,
+    entropy: Entropy,
+    verifier: str,
+    code: str,
+    origin: Origin | None = None,
+    *,
+    projects: Sequence[str] | None = None,
 ) -> LoginAnswer:
     """The key for who has the verifier and the code: once, within ten minutes and five tries.
 
     The last wrong code leaves a row in the audit: of the person whose login it was, from where the
-    code came. origin: of the request. Raises CommandRefused for a person that has too many keys;
-    the code stays good.
+    code came. origin: of the request. projects: names of the only ones that the key opens; None for
+    all that the confirming session does. It can only be less than what the person has confirmed, so
+    the page is not asked for it. Raises CommandRefused for a person that has too many keys, and for
+    projects that its key cannot name; the code stays good.
     """
     challenge = challenge_of(verifier)
     row = uow.invitations.login(challenge)
@@ -132,6 +144,8 @@ def redeem_login(
     uow.invitations.change_login(challenge, used_at=uow.now)
     where = _NO_NAME.sub("-", row.machine.lower()).strip("-")[:_NAME_MAX].strip("-") or "machine"
     newcomer = replace(_owner(uow, row, origin), projects=confirming.projects)
+    if projects is not None:
+        newcomer = _limited(uow, newcomer, confirming, projects)
     return LoginAnswer(key_of_newcomer(uow, entropy, newcomer, row.key_expires_at, where))
 
 
@@ -152,6 +166,25 @@ def _owner(uow: UnitOfWork, row: LoginRow, origin: Origin | None) -> Principal:
     person = person_named(uow, str(row.person_id))
     limited = Person(person.id, person.name, None, row.limit_role)
     return Principal(None, "", row.project_id, "", row.limit_role, origin=origin, person=limited)
+
+
+def _limited(
+    uow: UnitOfWork, newcomer: Principal, confirming: Principal, projects: Sequence[str]
+) -> Principal:
+    """The newcomer whose key opens these projects alone, and works in the first of them."""
+    person = newcomer.person
+    assert person is not None
+    try:
+        project_ids = projects_of_own_key(uow, confirming, person, projects)
+    except (InvalidValue, NotFound) as error:
+        # Refused as a whole: neither is the login unknown, nor the code wrong.
+        raise CommandRefused(error.message) from error
+    return replace(
+        newcomer,
+        project_id=project_ids[0],
+        projects=frozenset(project_ids),
+        person=replace(person, limit=within(person.limit, MOST_IN_PROJECTS)),
+    )
 
 
 def _subject(row: LoginRow) -> Subject:

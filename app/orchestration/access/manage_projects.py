@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from app.domain.access.key_rules import require_name
@@ -20,6 +21,8 @@ from app.orchestration.audit.record_action import record_action
 from app.ports.entropy import Entropy
 from app.storage.access.key_repository import ProjectRow
 from app.storage.unit_of_work import UnitOfWork
+
+_PROJECTS_STAY: Final = " The projects of a key never change: for another one, make another key."
 
 
 def create_project(
@@ -115,10 +118,12 @@ def audited_project(uow: UnitOfWork, principal: Principal, name: str) -> UUID:
 
 def not_opened(principal: Principal, name: str) -> str:
     """The same sentence, there or not: who may not know cannot learn."""
+    another = "" if principal.projects is None else _PROJECTS_STAY
     if principal.person is not None and principal.projects is not None:
         return (
             f"There is no project {name[:80]!r} that the key {principal.key_name!r} of "
             f"{principal.name} opens, which is limited to some; {principal.project_name!r} is one."
+            f"{another}"
         )
     if principal.person is not None:
         return (
@@ -127,7 +132,7 @@ def not_opened(principal: Principal, name: str) -> str:
         )
     return (
         f"There is no project {name[:80]!r} that the key {principal.key_name!r} opens; "
-        f"its own is {principal.project_name!r}."
+        f"its own is {principal.project_name!r}.{another}"
     )
 
 

@@ -63,9 +63,11 @@ def test_a_key_is_shown_once_and_told_apart_by_its_beginning(api: PeopleApi):
 def test_who_am_i(api: PeopleApi):
     assert api.get("/me") == {
         "key": "ada",
+        "key_id": str(fetch_value(api.engine, select(KEYS.c.id).where(KEYS.c.name == "ada"))),
         "person": None,
         "role": "maintainer",
         "project": "admin",
+        "projects": None,
     }
 
 

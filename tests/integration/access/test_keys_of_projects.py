@@ -116,6 +116,16 @@ def test_a_limited_key_of_an_admin_opens_its_projects_alone(api: PeopleApi, lea:
     assert rules.status_code == 404
 
 
+def test_a_key_tells_the_projects_that_it_names(api: PeopleApi, lea: Invited):
+    named = made(api, "/me/keys", lea.headers, "told", projects=["vision", "speech"])
+    assert seen(api, named["key"]).json()["projects"] == ["speech", "vision"]
+    assert seen(api, lea.key).json()["projects"] is None
+    robot = made(api, "/keys", lea.headers, "told-ci", projects=["vision", "speech"])
+    assert seen(api, robot["key"], "speech").json()["projects"] == ["speech", "vision"]
+    refused = seen(api, named["key"], "admin")
+    assert_refused(refused, 404, "The projects of a key never change")
+
+
 def test_a_limited_key_makes_and_touches_no_wider_one(api: PeopleApi, lea: Invited):
     key = made(api, "/me/keys", lea.headers, "one", projects=["vision"])
     own = bearer(key["key"])
@@ -151,14 +161,35 @@ def test_a_limited_key_s_browser_and_login_are_as_limited(api: PeopleApi, lea: I
         assert browser.get("/projects/vision").status_code == 200
         assert browser.get("/projects/speech").status_code == 404
         assert "speech" not in browser.get("/projects").text
-        verifier = secrets.token_urlsafe(32)
-        page = browser.get(f"/login?challenge={challenge_of(verifier)}&machine=x").text
-        form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
-        code = re.search(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", browser.post("/login", data=form).text)
-    assert code is not None
-    body = {"verifier": verifier, "code": code[0]}
-    login = api.client.post("/api/v1/login", json=body).json()
+        confirmed = confirmed_login(browser)
+    wider = api.client.post("/api/v1/login", json={**confirmed, "projects": ["speech"]})
+    assert_refused(wider, 409, "There is no project 'speech'")
+    login = api.client.post("/api/v1/login", json=confirmed).json()
     assert login["projects"] == ["vision"]
+    assert seen(api, login["key"], "speech").status_code == 404
+
+
+def confirmed_login(browser: httpx.Client | Browser) -> dict[str, Any]:
+    """What a command sends for its key, once the browser's person has confirmed it."""
+    verifier = secrets.token_urlsafe(32)
+    page = browser.get(f"/login?challenge={challenge_of(verifier)}&machine=x").text
+    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
+    code = re.search(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", browser.post("/login", data=form).text)
+    assert code is not None
+    return {"verifier": verifier, "code": code[0]}
+
+
+def test_a_login_may_ask_for_some_projects_alone(api: PeopleApi, lea: Invited):
+    confirmed = confirmed_login(lea.browser)
+    for name in ("nowhere", "admin' --"):
+        refused = api.client.post("/api/v1/login", json={**confirmed, "projects": [name]})
+        assert_refused(refused, 409, "that Lea is a member of")
+    answer = api.client.post("/api/v1/login", json={**confirmed, "projects": ["vision"]})
+    assert answer.status_code == 201, answer.text
+    login = answer.json()
+    # She is an admin; a key that names projects is at most a maintainer's.
+    assert (login["projects"], login["role"]) == (["vision"], "maintainer")
+    assert (login["project"], where(api, login["key"])[0]) == ("vision", "vision")
     assert seen(api, login["key"], "speech").status_code == 404
 
 

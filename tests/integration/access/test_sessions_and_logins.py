@@ -26,7 +26,7 @@ from app.cli.access.browser_login import CodeListener, log_in_by_browser
 from app.cli.access.login import login
 from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import CommandFailed
-from app.cli.client.server_address import Server, default_config_file
+from app.cli.client.server_address import Server, default_config_file, write_config
 from app.cli.client.terminal import Terminal
 from app.domain.access.login_challenge import challenge_of, check_letters
 from app.domain.access.roles import Role
@@ -50,6 +50,7 @@ from tests.support.api.people_api import (
     make_project,
 )
 from tests.support.api.refusals import assert_refused
+from tests.support.cli.command_line import CommandLine
 from tests.support.servers.table_rows import add_row, change_rows, fetch, fetch_value, rows_of
 
 SESSIONS, LOGINS, ATTEMPTS = tables.sessions, tables.logins, tables.sign_in_attempts
@@ -451,7 +452,35 @@ def test_the_command_gets_its_key_by_a_code_that_is_typed(
     monkeypatch.setattr("sys.stdin", TypingHand(lea, errors))
     terminal = Terminal(out=io.StringIO(), errors=errors)
     with ApiClient(Server(api.url, None)) as client:
-        assert log_in_by_browser(client, terminal, opens_browser=False)["person"] == "Lea"
+        made = log_in_by_browser(client, terminal, opens_browser=False, projects=["admin"])
+    assert (made["person"], made["projects"]) == ("Lea", ["admin"])
+
+
+def test_the_machine_goes_on_with_a_rotated_key_and_logging_out_ends_it(
+    api: PeopleApi, lea: Invited, tmp_path: Path
+):
+    verifier = secrets.token_urlsafe(32)
+    made = redeem(api, verifier, confirmed(lea, verifier)).json()
+    stored = tmp_path / ".config" / "lowtide" / "config.toml"
+    write_config(stored, Server(api.url, made["key"], login_key=made["name"]))
+    cli = CommandLine(tmp_path, {})
+    assert "name the key" in cli.fails(2, "key", "rotate").errors
+    rotated = cli.ok("key", "rotate", "--mine", "--overlap", "0s")
+    assert f"it is stored in {stored}" in rotated.errors
+    assert rotated.out.strip() in stored.read_text()
+    cli.ok("jobs")
+    assert f"The key {made['name']} is revoked." in cli.ok("logout").out
+    assert not stored.exists()
+    [row] = rows_of(api.engine, tables.api_keys, own_name=made["name"])
+    assert row.revoked_at is not None
+    write_config(stored, Server(api.url, rotated.out.strip(), login_key=made["name"]))
+    wait_until(lambda: cli.run("jobs").exit_code == 2, seconds=20)
+    assert "opened nothing any more" in cli.ok("logout").out
+    # As `--with-key` stores one: others may use it.
+    write_config(stored, Server(api.url, lea.key))
+    assert "Its key stays good" in cli.ok("logout").out
+    assert api.client.get("/api/v1/me", headers=lea.headers).status_code == 200
+    assert "No key of `lowtide login`" in cli.ok("logout").out
 
 
 def test_codes_that_nobody_gave_end_the_command(api: PeopleApi, monkeypatch: pytest.MonkeyPatch):

@@ -86,6 +86,12 @@ def test_projects_are_made_and_every_command_can_be_in_one(world: World):
     home = world.cli.ok("key", "show").out.split()[-1].rstrip(".")
     both = world.cli.ok("key", "create", "ci", "--projects", f"vision, {home}")
     assert f"Key ci, submitter of the projects {home}, vision." in both.errors
+    admin, world.cli.variables["LOWTIDE_API_KEY"] = (
+        world.cli.variables["LOWTIDE_API_KEY"],
+        both.out.strip(),
+    )
+    assert f"It opens no projects but {home}, vision." in world.cli.ok("key", "show").out
+    world.cli.variables["LOWTIDE_API_KEY"] = admin
     assert "vision" in world.cli.ok("key").row("ci", home)
     there = f"{home}/ci"
     assert "submitter" in world.cli.ok("member", "--project", "vision").row(there)

@@ -118,3 +118,21 @@ def test_an_argument_too_many_or_too_few_is_told_in_words(cli: CommandLine):
             assert few.exit_code == 2, words
             assert "Missing argument" in few.errors
             check(few, " ".join(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("login", "--projects", "vision,,speech"), "has an empty name"),
+        (("login", "--projects", " "), "has an empty name"),
+        (("login", "--projects", "vision", "--with-key"), "leave --projects out"),
+        (("login", "--projects", "vision"), "leave --projects out"),
+        (("key", "create", "x", "--projects", ","), "has an empty name"),
+    ],
+)
+def test_projects_that_are_none_or_of_no_use_are_refused(
+    cli: CommandLine, words: tuple[str, ...], reason: str
+):
+    refused = cli.run(*words, stdin="lt_x\n")
+    assert refused.exit_code == 2
+    assert reason in " ".join(refused.errors.split())
