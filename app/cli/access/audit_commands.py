@@ -104,10 +104,11 @@ def export(
 @audit.command("verify")
 @api_command("lowtide audit verify")
 def verify(invocation: Invocation) -> None:
-    """Compare every row with its seal, and every seal with its copy outside the database.
+    """Compare every row with its seal.
 
-    Names the first rows that differ or are missing, and how many rows no seal has yet. Exit code 1
-    if anything differs. Needs an auditor's or an admin's key.
+    It compares every seal with its copy outside the database, too, names the first rows that differ
+    or are missing, and says how many rows no seal has yet. Exit code 1 if anything differs. Needs
+    an auditor's or an admin's key.
     """
     whole = _verified(invocation)
     terminal = invocation.terminal

@@ -62,8 +62,10 @@ def list_keys(
     mine: _Mine = False,
     person: _Person = None,
 ) -> None:
-    """List the project's service keys (`lowtide key` alone), which maintainers and admins see; with
-    --mine your own, with --person those of another person.
+    """List the project's service keys, or your own.
+
+    `lowtide key` alone lists the project's, which maintainers and admins see; --mine your own,
+    --person those of another person.
     """
     now = datetime.now(UTC)
     rows = invocation.api.get(_keys(mine, person))["items"]
@@ -92,7 +94,10 @@ def list_keys(
 @key.command("show")
 @api_command("lowtide key show")
 def show_key(invocation: Invocation) -> None:
-    """Show which key these commands use, its role, its projects, and the one they work in."""
+    """Show which key these commands use, and what it opens.
+
+    Its role, the projects that it names, and the project that the commands work in.
+    """
     mine = invocation.api.get("/me")
     terminal = invocation.terminal
     if not terminal.to_script(mine, [mine["key"]]):
@@ -137,7 +142,10 @@ def create_key(
     ] = None,
     mine: _Mine = False,
 ) -> None:
-    """Make a service key of the project, or with --mine one of your own, and print it once."""
+    """Make a service key of the project, or your own.
+
+    It is printed once; --mine makes one of your own.
+    """
     if expires_in is not None:
         _require_duration(expires_in)
     body: dict[str, Any] = {"name": name, "expires_in": expires_in}

@@ -25,11 +25,12 @@ _ELSEWHERE: Final = (
 
 @api_command("lowtide logout")
 def logout(invocation: Invocation) -> None:
-    """Sign this machine out: end the key that `lowtide login` got, and forget it here.
+    """Sign this machine out: end its key, and forget it.
 
-    The api revokes the key, so that a copy of it opens nothing either. If the api cannot be
-    reached, the key is forgotten here all the same; the command says so, and ends with exit code 3.
-    A key that was stored by --with-key, or of a `lowtide up`, is only forgotten: others may use it.
+    The api revokes the key that `lowtide login` got, so that a copy of it opens nothing either. If
+    the api cannot be reached, the key is forgotten here all the same; the command says so, and ends
+    with exit code 3. A key that was stored by --with-key, or of a `lowtide up`, is only forgotten:
+    others may use it.
 
     Browsers stay signed in: `lowtide session` lists and ends them.
     """

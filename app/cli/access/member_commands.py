@@ -41,7 +41,10 @@ _Role = Annotated[
 @member.command("list")
 @api_command("lowtide member", "lowtide member list --project vision")
 def list_members(invocation: Invocation) -> None:
-    """List people and service keys of the project (`lowtide member` alone), with their roles."""
+    """List the project's people and service keys, with their roles.
+
+    `lowtide member` alone does the same.
+    """
     now = datetime.now(UTC)
     columns = (
         Column("MEMBER", lambda row: row["name"]),
@@ -74,9 +77,10 @@ def invite(
         ),
     ] = None,
 ) -> None:
-    """Make a link that lets one person into the project, once and within 72 hours.
+    """Make a link that lets one person into the project.
 
-    Send it over a channel that only this person reads. Whoever opens it first is the member.
+    It is good once, within 72 hours. Send it over a channel that only this person reads. Whoever
+    opens it first is the member.
     """
     if again is not None and email is not None:
         raise CommandFailed("--email is for a new person: leave it out with --again")
@@ -164,8 +168,9 @@ def list_people(invocation: Invocation) -> None:
 @person.command("disable")
 @api_command("lowtide person disable Lea")
 def disable(invocation: Invocation, name: _Person) -> None:
-    """Disable a person: its keys and sessions do nothing within two seconds, in any project. Its
-    jobs go on.
+    """Disable a person: its keys and sessions do nothing.
+
+    That holds within two seconds, in any project. Its jobs go on.
     """
     path = f"/people/{path_part(name, 'person')}/disable"
     _change(invocation, path, "{name} is disabled.")

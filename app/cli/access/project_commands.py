@@ -107,7 +107,7 @@ def apply_projects(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Make the projects that a file names, and give them its rules and members.
+    """Make the projects of a file, with its rules and members.
 
     Shows what differs, and asks. All of it is applied, or nothing. Projects that the file does not
     name stay as they are. Needs an admin's key; a maintainer's, for what is in its own project.

@@ -23,7 +23,10 @@ session = CommandList(cls=DefaultCommandGroup, help="Browsers that you are signe
 @session.command("list")
 @api_command("lowtide session")
 def list_sessions(invocation: Invocation) -> None:
-    """List the browsers that you are signed in with (`lowtide session` alone)."""
+    """List the browsers that you are signed in with.
+
+    `lowtide session` alone does the same.
+    """
     now = datetime.now(UTC)
     columns = (
         Column("SESSION", lambda row: row["id"]),

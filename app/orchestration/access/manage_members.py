@@ -138,7 +138,9 @@ def person_named(uow: UnitOfWork, named: str) -> PersonRow:
     """The person of that name or id, locked; raises NotFound."""
     found = uow.people.person(named)
     if found is None:
-        raise NotFound(f"There is no person {named[:80]!r}.")
+        raise NotFound(
+            f"There is no person {named[:80]!r}: `lowtide person` lists all, for admins."
+        )
     return found
 
 

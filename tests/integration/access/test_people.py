@@ -407,7 +407,8 @@ def test_an_admin_disables_a_person_and_invites_another_again(api: PeopleApi):
     answer = accept_with(browser, again["link"].partition("#")[2], "unread")
     assert "Welcome, Zoe" in answer.text
     assert "shown here once" in answer.text
-    assert_refused(post(api, "/people/nobody/disable", **root), 404, "no person 'nobody'")
+    told = "no person 'nobody': `lowtide person` lists all"
+    assert_refused(post(api, "/people/nobody/disable", **root), 404, told)
 
 
 def test_a_service_key_is_a_member_too(api: PeopleApi):

@@ -22,9 +22,9 @@ def _commands(command: Any, context: Any) -> Iterator[tuple[str, Any, Any]]:
         yield from _commands(child, type(context)(child, info_name=name, parent=context))
 
 
-def _program() -> list[tuple[str, Any, Any]]:
+def _program(**context: Any) -> list[tuple[str, Any, Any]]:
     program: Any = typer.main.get_command(app)
-    return list(_commands(program, program.context_class(program, info_name="lowtide")))
+    return list(_commands(program, program.context_class(program, info_name="lowtide", **context)))
 
 
 def test_no_help_shows_a_type_or_a_formula_of_the_program():
@@ -81,12 +81,21 @@ def test_every_command_tells_how_to_use_it(tmp_path: Path):
     assert {"submit", "jobs", "logs", "cost", "instances"} <= set(commands)
     for name in commands:
         assert "Usage: " in cli.ok(name, "--help").out
-    listed = cli.ok("--help").out.partition("Commands:")[2].splitlines()
-    assert [line for line in listed if line.endswith("...")] == []
-    assert max(map(len, listed)) <= 80
-    shown = [one for one in commands.values() if not one.hidden]
-    assert len(listed) == len(shown) + 1, "a line each"
     assert "lowtide submit job.yaml" in cli.ok("submit", "-h").out
+
+
+def test_lists_of_commands_have_a_whole_line_each_at_80_columns():
+    lists = [
+        (name, command, command.get_help(context).partition("Commands:")[2].splitlines())
+        for name, command, context in _program(terminal_width=80)
+        if hasattr(command, "commands")
+    ]
+    assert {"lowtide", "lowtide key", "lowtide member"} <= {name for name, _, _ in lists}
+    for name, command, lines in lists:
+        assert [line for line in lines if line.endswith(("...", "…"))] == [], name
+        assert max(map(len, lines)) <= 80, name
+        shown = [one for one in command.commands.values() if not one.hidden]
+        assert len(lines) == len(shown) + 1, f"{name}: a line each"
 
 
 def test_a_command_of_a_group_that_is_nearly_named_is_named(tmp_path: Path):
