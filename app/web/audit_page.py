@@ -24,7 +24,7 @@ from app.domain.units.cursors import cursor_of, read_cursor
 from app.domain.units.errors import InvalidValue
 from app.domain.units.instants import usual_day
 from app.orchestration.access.manage_projects import audited_project
-from app.storage.audit.audit_reports import AuditFilter, AuditRow, RefusedRow
+from app.storage.audit.audit_reports import WHO_MAX, AuditFilter, AuditRow, RefusedRow
 from app.web.page_frame import PageParts, PageRoute, SignedIn, parts_of, render
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
@@ -74,7 +74,7 @@ class AuditView:
 def audit(
     request: Request,
     visitor: SignedIn,
-    who: Annotated[str, Query(max_length=127)] = "",
+    who: Annotated[str, Query(max_length=WHO_MAX)] = "",
     action: Annotated[str, Query(max_length=63)] = "",
     project: Annotated[str, Query(max_length=63)] = "",
     day: Annotated[str, Query(max_length=10)] = "",

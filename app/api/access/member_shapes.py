@@ -13,7 +13,9 @@ from app.storage.access.people_repository import MemberKind
 
 class ProjectMemberShape(Shape):
     """A person or a service key, with its role in the project. `since`: of the membership, or of
-    the key. `disabled_at`: since when its keys and sessions do nothing, in any project.
+    the key. `disabled_at`: since when its keys and sessions do nothing, in any project. `issuer`:
+    whose groups gave the membership, and give it again at the next sign-in if they still do; null
+    for one by hand, and for a key.
     """
 
     kind: MemberKind
@@ -23,6 +25,7 @@ class ProjectMemberShape(Shape):
     role: Role
     since: datetime
     disabled_at: datetime | None
+    issuer: str | None
 
 
 class MemberPage(Shape):

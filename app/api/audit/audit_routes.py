@@ -37,7 +37,7 @@ from app.orchestration.access.manage_projects import audited_project
 from app.orchestration.access.while_allowed import while_allowed
 from app.orchestration.audit.seal_audit import seal_store
 from app.orchestration.audit.verify_audit import verify_part
-from app.storage.audit.audit_reports import AuditFilter, AuditReports, AuditRow
+from app.storage.audit.audit_reports import WHO_MAX, AuditFilter, AuditReports, AuditRow
 
 router = APIRouter(prefix="/api/v1", tags=["audit"])
 
@@ -62,7 +62,11 @@ def audit(
     request: Request,
     caller: AuditReader,
     who: Annotated[
-        str | None, Query(max_length=127, description="Name of a person or a key, or PROJECT/KEY")
+        str | None,
+        Query(
+            max_length=WHO_MAX,
+            description="Name of a person or a key, or PROJECT/KEY, or PERSON/KEY",
+        ),
     ] = None,
     action: Annotated[
         str | None, Query(max_length=400, description="As job.cancel, or job; with commas")

@@ -24,7 +24,12 @@ _PARTS_MAX: Final = 1_000_000
 _DIFFERENCES_MAX: Final = 100
 
 _Who = Annotated[
-    str | None, typer.Option("--who", metavar="NAME", help="Only what this person or key did.")
+    str | None,
+    typer.Option(
+        "--who",
+        metavar="NAME",
+        help="Only what this person or key did; a person's key is also PERSON/KEY.",
+    ),
 ]
 _Action = Annotated[
     str | None,

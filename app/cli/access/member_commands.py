@@ -46,15 +46,17 @@ def list_members(invocation: Invocation) -> None:
     `lowtide member` alone does the same.
     """
     now = datetime.now(UTC)
+    rows = invocation.api.pages("/members", limit=_LISTED_MAX, turn="after")
+    by_groups = (Column("BY GROUPS OF", _issuer),) if any(map(_issuer, rows)) else ()
     columns = (
         Column("MEMBER", lambda row: row["name"]),
         Column("KIND", lambda row: row["kind"]),
         Column("ROLE", lambda row: row["role"]),
         Column("SINCE", lambda row: wording.ago(row["since"], now)),
         Column("EMAIL", lambda row: row["email"] or wording.NOTHING),
+        *by_groups,
         Column("STATE", _state),
     )
-    rows = invocation.api.pages("/members", limit=_LISTED_MAX, turn="after")
     invocation.terminal.listing(columns, rows, result="name", empty="The project has no members.")
 
 
@@ -145,9 +147,16 @@ def change_role(
 def remove(invocation: Invocation, name: _Name) -> None:
     """End a membership, or revoke a service key, within two seconds. Jobs go on.
 
-    A key of another project, as vision/ci, goes on working in its others.
+    A key of another project, as vision/ci, goes on working in its others. A membership that groups
+    at an issuer gave comes back with the next sign-in, and the command says so.
     """
-    _change(invocation, f"{_path(name)}/remove", "{name} is no member any more.")
+    removed = _change(invocation, f"{_path(name)}/remove", "{name} is no member any more.")
+    if issuer := _issuer(removed):
+        invocation.terminal.note(
+            f"The groups of {removed['name']} at {issuer} give the membership again at the next "
+            "sign-in: take the person out of the group there, or, for all projects at once, run "
+            f"`lowtide person disable '{removed['name']}'`."
+        )
 
 
 @person.command("list")
@@ -190,6 +199,11 @@ def _path(name: str) -> str:
     return f"/members/{'/'.join(parts)}"
 
 
+def _issuer(row: dict[str, Any]) -> str:
+    """Whose groups gave a membership; "" for one by hand, and from a former api."""
+    return row.get("issuer") or ""
+
+
 def _state(row: dict[str, Any]) -> str:
     return "good" if row["disabled_at"] is None else "disabled"
 
@@ -201,11 +215,12 @@ def _change(
     body: dict[str, Any] | None = None,
     *,
     result: str = "name",
-) -> None:
-    """Post an order, and say what it did.
+) -> dict[str, Any]:
+    """Post an order, and say what it did. Returns the answer.
 
     sentence: with fields of the answer in braces. result: the field that -q prints.
     """
-    row = invocation.api.post(path, body)
+    row: dict[str, Any] = invocation.api.post(path, body)
     if not invocation.terminal.to_script(row, [row[result]]):
         invocation.terminal.line(sentence.format_map(row))
+    return row

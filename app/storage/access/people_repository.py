@@ -67,7 +67,8 @@ class PersonRow:
 class MemberRow:
     """A person or a service key, with its role in a project. since: of the membership or the key.
 
-    place: what lists are sorted by, and continued after.
+    issuer: whose groups the membership follows; None for one by hand, and for a key. place: what
+    lists are sorted by, and continued after.
     """
 
     kind: MemberKind
@@ -77,6 +78,7 @@ class MemberRow:
     role: Role
     since: datetime
     disabled_at: datetime | None
+    issuer: str | None
     place: str
 
     @property
@@ -283,6 +285,7 @@ def _people(project_id: UUID) -> Select[Any]:
             _MEMBERS.c.role,
             _MEMBERS.c.created_at.label("since"),
             _PEOPLE.c.disabled_at,
+            _MEMBERS.c.issuer,
             _PEOPLE.c.name_folded.label("place"),
         )
         .join(_MEMBERS, _MEMBERS.c.person_id == _PEOPLE.c.id)
@@ -299,6 +302,7 @@ def _keys(project_id: UUID) -> Select[Any]:
         _KEYS.c.role,
         _KEYS.c.created_at.label("since"),
         _KEYS.c.revoked_at.label("disabled_at"),
+        cast(null(), Text).label("issuer"),
         name_in(project_id).label("place"),
     ).where(works_in(project_id))
 

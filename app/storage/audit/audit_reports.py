@@ -24,15 +24,18 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    union,
 )
 
-from app.domain.access.person_rules import folded
+from app.domain.access.person_rules import NAME_MAX, folded
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import ENTRY_FIELDS, LOOKED_UP, AuditEntry
 from app.domain.audit.seal_check import StoredSeal
 from app.storage.schema import tables
 from app.storage.schema.audit_tables import audit_entries, audit_refusals, audit_seals
 
+WHO_MAX: Final = NAME_MAX + 64
+"""Characters of the longest name that rows are looked up by: a person's, a slash, and a key's."""
 _ENTRIES: Final = audit_entries.c
 _ENTRY_COLUMNS: Final = tuple(_ENTRIES[name] for name in ENTRY_FIELDS)
 _SEALS: Final = audit_seals.c
@@ -45,8 +48,8 @@ _IS_ID: Final = _ENTRIES.subject_id.regexp_match("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-
 class AuditFilter:
     """What is listed. project_id: None is every project, and what belongs to none.
 
-    who: the name of a person or a key, or `home/key` as rows show it. before: the `at` and `id`
-    that the part before ended on.
+    who: the name of a person or a key, `project/key` as rows show it, or `person/key`. before: the
+    `at` and `id` that the part before ended on.
     """
 
     project_id: UUID | None
@@ -186,21 +189,31 @@ class AuditReports:
 
 
 def _ids_of(connection: Connection, who: str) -> ColumnElement[bool]:
-    """The rows of the person of that name, or of service keys: `home/key`, or of every project."""
+    """The rows of the person of that name, or of service keys: `project/key`, or of every project.
+
+    And of the keys of people: of `person/key`; of a name alone where nothing else has it, as it
+    would hide among its rows those of somebody's own key.
+    """
     keys, projects, people = tables.api_keys, tables.projects, tables.people
     home, _, name = who.rpartition("/")
-    named = select(keys.c.id).where(keys.c.name == name, keys.c.person_id.is_(None))
+    of_service = select(keys.c.id).where(keys.c.name == name, keys.c.person_id.is_(None))
+    of_people = select(keys.c.id).where(keys.c.own_name == name, keys.c.person_id.is_not(None))
     if home:
-        named = named.join(projects, projects.c.id == keys.c.project_id)
-        named = named.where(projects.c.name == home)
-    key_ids = connection.execute(named).scalars().all()
+        owners = of_people.join(people, people.c.id == keys.c.person_id)
+        found = union(
+            of_service.join(projects, projects.c.id == keys.c.project_id).where(
+                projects.c.name == home
+            ),
+            owners.where(people.c.name_folded == folded(home)),
+        )
+        return _ENTRIES.key_id.in_(connection.execute(found).scalars().all())
+    key_ids = connection.execute(of_service).scalars().all()
     person = select(people.c.id).where(people.c.name_folded == folded(name))
-    person_id = None if home else connection.execute(person).scalar_one_or_none()
-    of_keys = _ENTRIES.key_id.in_(key_ids)
+    person_id = connection.execute(person).scalar_one_or_none()
     if person_id is None:
-        return of_keys
+        return _ENTRIES.key_id.in_(key_ids or connection.execute(of_people).scalars().all())
     of_person = _ENTRIES.person_id == person_id
-    return or_(of_person, of_keys) if key_ids else of_person
+    return or_(of_person, _ENTRIES.key_id.in_(key_ids)) if key_ids else of_person
 
 
 def _listed(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Select[*tuple[Any, ...]]:

@@ -54,6 +54,7 @@ from tests.support.api.people_api import (
     make_key,
     make_project,
 )
+from tests.support.cli.command_line import CommandLine
 from tests.support.servers.postgres import PostgresForTests
 from tests.support.servers.table_rows import add_row, change_rows, fetch, rows_of
 
@@ -196,6 +197,25 @@ def test_a_token_without_a_claim_of_groups_is_refused_and_ends_no_membership(
     assert (roles_of(api, one), actions_of(api, one)) == (before, rows)
     # It is the issuer's fault: no attempt is counted.
     assert [row.count for row in rows_of(api.engine, ATTEMPTS)] == [0]
+
+
+def test_removing_whom_groups_let_in_says_that_the_next_sign_in_does_it_again(
+    api: PeopleApi, server: IssuerServer, browser: Browser, tmp_path: Path
+):
+    one = account("ml")
+    sign_in_at(server, browser, one)
+    name, key = person_of(api, one).name, {"LOWTIDE_API_KEY": api.key}
+    cli = CommandLine(tmp_path, {"LOWTIDE_SERVER_URL": api.url, **key})
+    assert server.url in cli.ok("member").row(name)
+    removed = cli.ok("member", "remove", name)
+    assert removed.out == f"{name} is no member any more.\n"
+    assert f"at {server.url} give the membership again" in " ".join(removed.errors.split())
+    assert roles_of(api, one) == {"vision": "viewer"}
+    assert_in(sign_in_at(server, browser, one))
+    assert roles_of(api, one) == {"admin": "submitter", "vision": "viewer"}
+    assert cli.ok("member", "role", name, "viewer").errors == ""
+    # By hand from then on.
+    assert cli.ok("member", "remove", name).errors == ""
 
 
 def test_who_leaves_all_groups_is_out_at_once_with_every_browser(

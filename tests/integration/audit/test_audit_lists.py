@@ -153,7 +153,7 @@ def test_the_rows_of_a_key_or_a_person_are_found_by_an_index(kept: Kept):
         ({"action": "x" * 401}, "action"),
         ({"day": "yesterday"}, "day"),
         ({"day": "9999-12-31"}, "day"),
-        ({"who": "x" * 128}, "who"),
+        ({"who": "x" * 145}, "who"),
         ({"cursor": "7"}, "cursor"),
         ({"limit": 201}, "limit"),
         ({"format": "xml"}, "format"),
@@ -310,3 +310,21 @@ def test_actions_are_read_by_name_and_by_what_they_are_done_to():
     }
     with pytest.raises(InvalidValue, match="is no action; use job, machine"):
         read_actions("fly")
+
+
+def test_a_person_s_key_is_found_by_the_person_and_its_name(kept: Kept):
+    made: dict[str, list[str]] = {}
+    for name in ("Ada L.", "Bo"):
+        headers = bearer(make_person_key(kept.api.engine, kept.other, name, Role.SUBMITTER))
+        own = {"name": f"of-{name[:2].lower()}"}
+        assert kept.api.client.post("/api/v1/me/keys", json=own, headers=headers).is_success
+        made[name] = [own["name"]]
+    for name, rows in made.items():
+        assert kept.names(Role.ADMIN, who=f"{name.upper()}/laptop") == rows
+        assert kept.names(Role.ADMIN, who=f"{name}/of-admin") == []
+    assert kept.names(Role.ADMIN, who="laptop") == ["of-bo", "of-ad"]
+    # A service key of that name is meant, and nobody's own is among its rows.
+    make_key(kept.api.engine, kept.other, "laptop")
+    assert kept.names(Role.ADMIN, who="laptop") == []
+    assert kept.names(Role.ADMIN, who="elsewhere/laptop") == []
+    assert kept.names(Role.ADMIN, who="Bo/laptop") == ["of-bo"]
