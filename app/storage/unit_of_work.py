@@ -75,6 +75,7 @@ class UnitOfWork:
         self.kept_estimates = KeptEstimateRows(session)
         self.decisions = PlacementDecisionRows(session)
         self.notified: dict[str, None] = {}
+        self.is_discarded = False
         self._read_clock = read_clock
         self._now: datetime | None = None
 
@@ -97,6 +98,10 @@ class UnitOfWork:
     def flush(self) -> None:
         """Send pending changes to the store, so that its constraints speak now."""
         self.session.flush()
+
+    def discard(self) -> None:
+        """Let nothing of this transaction stay: it rolls back at its end, and rings nobody."""
+        self.is_discarded = True
 
     def notify_after_commit(self, *controllers: str) -> None:
         """Ring controllers once the transaction is durable."""
@@ -137,7 +142,8 @@ class PostgresUnitOfWorkFactory:
         try:
             work = UnitOfWork(session, self._read_clock)
             yield work
-            session.commit(self._before_commit)
+            if not work.is_discarded:
+                session.commit(self._before_commit)
         except (DBAPIError, *_FULL, psycopg.errors.LockNotAvailable) as error:
             cause = error.orig if isinstance(error, DBAPIError) else error
             if isinstance(cause, _FULL):
@@ -147,5 +153,5 @@ class PostgresUnitOfWorkFactory:
             raise
         finally:
             session.close()
-        if work.notified:
+        if work.notified and not work.is_discarded:
             self._wakeups.notify(work.notified)

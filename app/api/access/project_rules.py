@@ -111,7 +111,10 @@ def _apply(
 ) -> list[AppliedProject]:
     runtime = parts.runtime
     with runtime.begin() as uow:
-        return apply_projects(uow, runtime.entropy, caller, entries, dry_run=dry_run)
+        applied = apply_projects(uow, runtime.entropy, caller, entries)
+        if dry_run:
+            uow.discard()
+        return applied
 
 
 def _answer(caller: Principal, row: RulesRow) -> dict[str, Any]:

@@ -43,21 +43,18 @@ class MemberChange:
 
 
 def member_changes(
-    uow: UnitOfWork,
-    principal: Principal,
-    roles: Mapping[str, Role],
-    project_id: UUID | None,
+    uow: UnitOfWork, principal: Principal, roles: Mapping[str, Role]
 ) -> list[MemberChange]:
     """What differs between the project's members and those of a file, by name.
 
     roles: the file's roles by name, address or id of a member. People that the file does not name
     are removed; service keys that it does not name stay, as a revoked key is lost for good.
-    principal: what it is in the project. project_id: None for one that is not made yet.
+    principal: what it is in the project.
 
     Raises InvalidValue for whom the project does not have and the principal cannot add, and for two
     names of one member; Forbidden for a role that the principal does not manage.
     """
-    members = [] if project_id is None else _members(uow, project_id)
+    members = _members(uow, principal.project_id)
     changes: dict[UUID, MemberChange] = {}
     designated = _by_designation(members)
     for named, role in roles.items():
@@ -70,8 +67,8 @@ def member_changes(
         if member.kind is MemberKind.PERSON and member.id not in changes:
             changes[member.id] = MemberChange(member, member.role, None)
     differing = [change for change in changes.values() if change.before is not change.after]
-    if differing and project_id is not None:
-        require(principal, Action.MANAGE_MEMBERS, Resource(project_id))
+    if differing:
+        require(principal, Action.MANAGE_MEMBERS, Resource(principal.project_id))
     for change in differing:
         for changed in (change.before, change.after):
             if changed is not None:

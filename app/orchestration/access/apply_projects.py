@@ -13,6 +13,7 @@ from enum import StrEnum
 from app.domain.access.may import DEPLOYMENT, AccessDecision, Resource, may, require
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
+from app.domain.projects.project_rules import ProjectRules
 from app.domain.projects.projects_file import FieldChange, ProjectEntry, rule_changes
 from app.domain.units.errors import NotFound
 from app.orchestration.access.apply_members import change_members, member_changes
@@ -50,83 +51,54 @@ def apply_projects(
     entropy: Entropy,
     principal: Principal,
     entries: Sequence[ProjectEntry],
-    *,
-    dry_run: bool,
 ) -> list[AppliedProject]:
-    """Apply the entries, and answer in their order; dry_run: only tell what would change.
+    """Apply the entries, and answer in their order. For a dry run, discard the unit of work: so it
+    refuses whatever the verbs refuse.
 
-    Raises NotFound for a project that the principal does not open, and Forbidden for what its role
-    may not do; in a dry run, too.
+    Raises NotFound for a project that the principal does not open, Forbidden for what its role may
+    not do, and CommandRefused for the last admin.
     """
     # Locked by name, so that two files with the same projects do not wait for each other.
     applied = {
-        entry.name: _applied(uow, entropy, principal, entry, dry_run)
+        entry.name: _applied(uow, entropy, principal, entry)
         for entry in sorted(entries, key=lambda entry: entry.name)
     }
     return [applied[entry.name] for entry in entries]
 
 
 def _applied(
-    uow: UnitOfWork, entropy: Entropy, principal: Principal, entry: ProjectEntry, dry_run: bool
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, entry: ProjectEntry
 ) -> AppliedProject:
     opened = _opened(uow, principal, entry.name)
     created = opened is None
     if opened is None:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
-        if not dry_run:
-            create_project(uow, entropy, principal, entry.name)
-            opened = _opened(uow, principal, entry.name)
+        create_project(uow, entropy, principal, entry.name)
+        opened = _opened(uow, principal, entry.name)
+        assert opened is not None, "just made"
     changes: list[FieldChange] = []
-    was_archived = opened is not None and opened.is_archived
-    if entry.archived is not None and entry.archived != was_archived:
+    if entry.archived is not None and entry.archived != opened.is_archived:
         require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
-        changes.append(FieldChange("archived", was_archived, entry.archived))
-        if not dry_run:
-            set_archived(uow, entropy, principal, entry.name, archived=entry.archived)
+        changes.append(FieldChange("archived", opened.is_archived, entry.archived))
+        set_archived(uow, entropy, principal, entry.name, archived=entry.archived)
     if entry.rules is not None:
-        changes += _rules_applied(uow, entropy, entry, opened, dry_run)
+        changes += _rules_applied(uow, entropy, entry.rules, opened)
     if entry.members is not None:
-        changes += _members_applied(uow, entropy, principal, entry, opened, dry_run)
+        members = member_changes(uow, opened.caller, entry.members)
+        change_members(uow, entropy, opened.caller, members)
+        changes += [change.field for change in members]
     changed = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
     return AppliedProject(entry.name, ApplyOutcome.CREATED if created else changed, changes)
 
 
 def _rules_applied(
-    uow: UnitOfWork,
-    entropy: Entropy,
-    entry: ProjectEntry,
-    opened: OpenedProject | None,
-    dry_run: bool,
+    uow: UnitOfWork, entropy: Entropy, rules: ProjectRules, opened: OpenedProject
 ) -> list[FieldChange]:
-    assert entry.rules is not None
-    document = entry.rules.to_json()
-    if opened is None:
-        return rule_changes({}, document)
-    project_id = opened.id
-    found = uow.rules.of(project_id, locked=not dry_run)
-    changes = rule_changes(found.document, document)
+    changes = rule_changes(uow.rules.of(opened.id, locked=True).document, rules.to_json())
     if changes:
-        require(opened.caller, Action.MANAGE_RULES, Resource(project_id))
-        if not dry_run:
-            change_rules(uow, entropy, opened.caller, entry.rules)
+        require(opened.caller, Action.MANAGE_RULES, Resource(opened.id))
+        change_rules(uow, entropy, opened.caller, rules)
     return changes
-
-
-def _members_applied(
-    uow: UnitOfWork,
-    entropy: Entropy,
-    principal: Principal,
-    entry: ProjectEntry,
-    opened: OpenedProject | None,
-    dry_run: bool,
-) -> list[FieldChange]:
-    assert entry.members is not None
-    caller = principal if opened is None else opened.caller
-    project_id = None if opened is None else opened.id
-    changes = member_changes(uow, caller, entry.members, project_id)
-    if not dry_run:
-        change_members(uow, entropy, caller, changes)
-    return [change.field for change in changes]
 
 
 def _opened(uow: UnitOfWork, principal: Principal, name: str) -> OpenedProject | None:

@@ -304,7 +304,11 @@ def test_a_file_gives_roles_and_removes_people_whom_it_does_not_name(
 def test_a_file_changes_no_member_that_its_applier_may_not(api: PeopleApi, admin: dict[str, str]):
     team, maintainer = project(api, "bounded")
     make_person_key(api.engine, team, "Sven", Role.VIEWER)
-    make_person_key(api.engine, make_project(api.engine, "far"), "Tess", Role.VIEWER)
+    far = make_project(api.engine, "far")
+    make_person_key(api.engine, far, "Tess", Role.VIEWER)
+    make_key(api.engine, team, "roamer", Role.VIEWER)
+    keys = tables.api_keys
+    change_rows(api.engine, keys, keys.c.name == "roamer", project_ids=[team, far])
 
     def refused(status: int, words: str, headers: dict[str, str], **members: str) -> None:
         for how in ("?dry_run=true", ""):
@@ -317,6 +321,7 @@ def test_a_file_changes_no_member_that_its_applier_may_not(api: PeopleApi, admin
         refused(422, f"no member '{name}'", maintainer, Sven="viewer", **{name: "viewer"})
     refused(422, "lowtide member invite", admin, Nobody="viewer")
     refused(422, "mean 'Sven'", admin, Sven="viewer", SVEN="submitter")
+    refused(403, "works in several projects", maintainer, Sven="viewer", roamer="submitter")
     make_person_key(api.engine, team, "Uma", Role.ADMIN)
     refused(403, "not admin", maintainer, Sven="submitter")
     assert roles(api, maintainer)["Sven"] == "viewer"
