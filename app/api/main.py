@@ -49,7 +49,7 @@ from app.api.serving.known_parameters import require_known_parameters
 from app.api.serving.reader_turns import ReaderTurns
 from app.api.serving.request_limits import RequestLimits
 from app.api.serving.request_origins import RequestOrigins
-from app.api.serving.start_problems import StartProblems, start_problem_kept
+from app.api.start_problems import StartProblems, start_problem_kept
 from app.api.submission import submission_checks, workdirs
 from app.bootstrap import database_disk, deployment_folders, open_grant_issuers
 from app.domain.spec.job_spec import JobSpec

@@ -40,7 +40,7 @@ def per_hour(microusd: int | None) -> str:
 
 def saved(ratio: float | Fraction | None) -> str:
     """How much less than on-demand, as the command line rounds it; None is a dash."""
-    return DASH if ratio is None else _with_minus(saved_percent(ratio))
+    return DASH if ratio is None else saved_percent(ratio)
 
 
 def part_percent(percents: float) -> str:

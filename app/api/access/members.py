@@ -26,6 +26,7 @@ from app.domain.access.principal import Principal
 from app.domain.access.roles import Role
 from app.domain.units.errors import InvalidValue
 from app.orchestration.access.manage_members import (
+    anonymise_person,
     keys_of_person,
     remove_member,
     revoke_key_of_person,
@@ -117,6 +118,19 @@ def disable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
 def enable(request: Request, caller: DeploymentAdmin, person: str) -> Response:
     """Enable a person: its keys and sessions work again. Keys that were revoked stay so."""
     return _set_disabled(request, caller, person, disabled=False)
+
+
+@router.post(
+    "/people/{person}/anonymise", response_model=None, responses={200: {"model": PersonShape}}
+)
+def anonymise(request: Request, caller: DeploymentAdmin, person: str) -> Response:
+    """Remove a person's name and address for good, and end its keys, browsers, accounts and
+    memberships, within two seconds. What it has done is shown as that of someone removed.
+    """
+    runtime = parts_of(request).runtime
+    with runtime.begin() as uow:
+        changed = anonymise_person(uow, runtime.entropy, caller, person)
+    return as_json(fields_of(PersonShape, changed))
 
 
 @router.get("/people/{person}/keys", response_model=None, responses={200: {"model": KeyPage}})

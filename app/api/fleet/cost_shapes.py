@@ -18,7 +18,10 @@ from app.storage.money.cost_figures import CostGroup, CostStatus
 
 
 class BooksShape(Shape):
-    """How much of a report was compared with the ledger. `sentence`: the verdict for people."""
+    """How much of a report was compared with the ledger. `sentence`: the verdict for people.
+
+    `unchecked_from_at`: when the first of what is not compared yet was booked; null for nothing.
+    """
 
     verdict: BooksVerdict
     sentence: str
@@ -28,6 +31,7 @@ class BooksShape(Shape):
     unchecked_microusd: int
     unchecked_entries: int
     difference_microusd: int
+    unchecked_from_at: datetime | None
 
 
 class StatementShape(Shape):

@@ -21,7 +21,9 @@ from app.domain.access.roles import Role
 member = CommandList(
     cls=DefaultCommandGroup, help="Members of a project: list, invite, change, remove."
 )
-person = CommandList(cls=DefaultCommandGroup, help="People of the deployment: list, disable.")
+person = CommandList(
+    cls=DefaultCommandGroup, help="People of the deployment: list, disable, anonymise."
+)
 
 _LISTED_MAX: Final = 100_000
 _Name = Annotated[
@@ -191,6 +193,32 @@ def enable(invocation: Invocation, name: _Person) -> None:
     """Enable a person: its keys and sessions work again."""
     path = f"/people/{path_part(name, 'person')}/enable"
     _change(invocation, path, "{name} may sign in again.")
+
+
+@person.command("anonymise")
+@api_command("lowtide person anonymise Lea", "lowtide person anonymise Lea --yes")
+def anonymise(
+    invocation: Invocation,
+    name: _Person,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove a person's name and address, for good.
+
+    Ends its keys, browsers, accounts and memberships, too. What it has done stays in the audit, as
+    done by someone removed. For admins.
+    """
+    path = f"/people/{path_part(name, 'person')}/anonymise"
+    if not yes:
+        if not invocation.terminal.interactive:
+            raise CommandFailed(
+                f"this removes the name of {name} for good: add --yes to run without a prompt"
+            )
+        typer.confirm(
+            f"Remove the name and address of {name} for good, and end all its keys?", abort=True
+        )
+    row = invocation.api.post(path)
+    if not invocation.terminal.to_script(row, [row["name"]]):
+        invocation.terminal.line(f"{name} is called {row['name']} from now on, and has no access.")
 
 
 def _path(name: str) -> str:

@@ -26,8 +26,11 @@ RECOVERED_BY: Final = "recovery on the host"
 """Who made a key that nobody had the right to make: `lowtide key recover`."""
 RECOVERED_PREFIX: Final = "recovered-"
 """Such a key's name begins with it."""
+REMOVED_PREFIX: Final = "someone removed"
+"""What a person is called whose name was removed, before what tells such people apart."""
 
 _RESERVED: Final = frozenset({FIRST_USE, RECOVERED_BY})
+_OURS: Final = (RECOVERED_PREFIX, REMOVED_PREFIX)
 
 _EMAIL: Final = re.compile(r"[^@\s\x00-\x1f\x7f]{1,64}@[^@\s\x00-\x1f\x7f]{1,189}")
 # Separate a kind or a project from a name in histories (`person:name`, `home/key`).
@@ -66,7 +69,7 @@ def read_name(written: str) -> str:
     plain = folded(name)
     if len(plain) > FOLDED_MAX:
         raise InvalidValue(f"name: written out it has more than {FOLDED_MAX} characters", "name")
-    if _is_id(name) or _is_id(plain) or plain in _RESERVED or plain.startswith(RECOVERED_PREFIX):
+    if _is_id(name) or _is_id(plain) or plain in _RESERVED or plain.startswith(_OURS):
         raise InvalidValue(
             f"name: {name!r} means something else here, as ids and {RECOVERED_PREFIX}1 do; choose "
             "another one",
@@ -81,6 +84,11 @@ def folded(name: str) -> str:
     """
     plain = "".join(letter for letter in name if letter not in _JOINERS)
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", plain).casefold())
+
+
+def removed_name(person_id: UUID) -> str:
+    """What a person is called once its name is removed: nobody else is called so."""
+    return f"{REMOVED_PREFIX} {person_id.hex[-12:]}"
 
 
 def read_email(written: str | None) -> str | None:

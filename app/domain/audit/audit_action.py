@@ -31,6 +31,7 @@ class AuditAction(StrEnum):
     MEMBER_REMOVE = "member.remove"
     PERSON_DISABLE = "person.disable"
     PERSON_ENABLE = "person.enable"
+    PERSON_ANONYMISE = "person.anonymise"
     MEMBER_GROUP = "member.group"
     MEMBER_KEPT = "member.kept"
     IDENTITY_LINK = "identity.link"

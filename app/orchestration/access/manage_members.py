@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from app.domain.access.key_rules import require_grantable
 from app.domain.access.may import DEPLOYMENT, require
+from app.domain.access.person_rules import removed_name
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action, Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -110,6 +111,29 @@ def set_disabled(
         {"disabled_at": changed.disabled_at},
     )
     return changed
+
+
+def anonymise_person(
+    uow: UnitOfWork, entropy: Entropy, principal: Principal, named: str
+) -> PersonRow:
+    """Remove a person's name and address for good, and end all that it could do; again changes
+    nothing. What it has done stays, in the name of someone who was removed. For admins.
+
+    Raises Forbidden, NotFound, and CommandRefused for the last admin.
+    """
+    require(principal, Action.OPERATE_DEPLOYMENT, DEPLOYMENT)
+    with an_admin_stays(uow):
+        person = person_named(uow, named)
+        name = removed_name(person.id)
+        if person.name == name:
+            return person
+        uow.people.anonymise(person, name, uow.now, str(principal.actor))
+    # Neither the name nor its digest, by which a guess could be confirmed.
+    facts: list[dict[str, object]] = [{"anonymised": one} for one in (False, True)]
+    subject = Subject(SubjectKind.PERSON, str(person.id), LOOKED_UP, None)
+    action = AuditAction.PERSON_ANONYMISE
+    record_action(uow, entropy, principal, action, subject, facts[0], facts[1])
+    return person_named(uow, str(person.id))
 
 
 def keys_of_person(uow: UnitOfWork, principal: Principal, named: str, limit: int) -> list[KeyRow]:

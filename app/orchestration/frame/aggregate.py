@@ -165,6 +165,7 @@ class JobAggregate:
         self.record(
             event,
             message,
+            about=None,
             from_state=before,
             to_state=self.job.state,
             **data,

@@ -128,6 +128,36 @@ class PeopleRepository:
             update(_PEOPLE).where(_PEOPLE.c.id == person_id).values(disabled_at=at)
         )
 
+    def anonymise(self, row: PersonRow, name: str, now: datetime, by: str) -> None:
+        """Call a person by another name, remove what else tells who it was, and end all that it
+        could do: its memberships, keys, browsers, logins and accounts. The row stays, for those
+        that point to it.
+        """
+        keys = select(_KEYS.c.id).where(_KEYS.c.person_id == row.id).scalar_subquery()
+        sessions, invitations = tables.sessions, tables.invitations
+        is_to_it = or_(
+            invitations.c.person_id == row.id,
+            invitations.c.used_by_person_id == row.id,
+            func.lower(invitations.c.email) == (row.email or "").lower(),
+        )
+        is_own = or_(sessions.c.person_id == row.id, sessions.c.key_id.in_(keys))
+        ended_at = func.coalesce(sessions.c.ended_at, now)
+        good = (_KEYS.c.person_id == row.id) & _KEYS.c.revoked_at.is_(None)
+        ended = {"former_hash": None, "former_until_at": None}
+        called = {"name": name, "name_folded": folded(name), "email": None}
+        for statement in (
+            update(sessions).where(is_own).values(ended_at=ended_at, browser=None, address=None),
+            update(_KEYS).where(good).values(revoked_at=now, revoked_by=by, **ended),
+            delete_from(_MEMBERS).where(_MEMBERS.c.person_id == row.id),
+            delete_from(tables.identities).where(tables.identities.c.person_id == row.id),
+            delete_from(tables.logins).where(tables.logins.c.person_id == row.id),
+            update(invitations).where(is_to_it).values(email=None),
+            update(_PEOPLE)
+            .where(_PEOPLE.c.id == row.id)
+            .values(**called, disabled_at=func.coalesce(_PEOPLE.c.disabled_at, now)),
+        ):
+            self._session.execute(statement)
+
     def roles_of(self, person_id: UUID) -> dict[UUID, Role]:
         """The person's role in each of its projects; none where it is disabled."""
         statement = (

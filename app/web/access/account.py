@@ -5,7 +5,9 @@ Not here: making keys, which the command line does, or members of a project.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
+from uuid import UUID
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import Response
@@ -15,6 +17,7 @@ from app.domain.deployment.credentials import digest
 from app.domain.units.errors import NotFound
 from app.orchestration.access.manage_keys import own_keys, revoke_key
 from app.orchestration.access.manage_projects import not_opened
+from app.storage.access.key_repository import KeyRow
 from app.web.page_frame import PageRoute, SignedIn, check_form, parts_of, redirect, render
 from app.web.session import HOME, Visitor
 
@@ -33,12 +36,11 @@ def show(request: Request, visitor: SignedIn) -> Response:
     projects, keys = [], []
     with parts.runtime.begin() as uow:
         if owner.person is not None:
-            projects = [
-                one for one in uow.people.projects_of(owner.person.id) if owner.covers([one[0]])
-            ]
+            mine = uow.people.projects_of(owner.person.id)
+            projects = [one for one in mine if owner.covers([one[0]])]
             found = uow.keys.keys(own_keys(owner), now, _LISTED_MAX)
             keys = [
-                row
+                (row, opened_by(owner, row, [(one, name) for one, name, _ in mine]))
                 for row in found
                 if row.revoked_at is None and (row.expires_at is None or row.expires_at > now)
             ]
@@ -89,6 +91,22 @@ def choose_project(
         raise NotFound(not_opened(owner, project))
     parts.kept_sessions.show_project(digest(visitor.session or ""), chosen)
     return redirect(HOME)
+
+
+def opened_by(owner: Principal, row: KeyRow, mine: Sequence[tuple[UUID, str]]) -> str:
+    """What a key opens that names projects, as far as the owner's session does; "" for all.
+
+    mine: id and name of the projects that the person is a member of.
+    """
+    if row.project_ids is None:
+        return ""
+    named = [(one, name) for one, name in mine if one in row.project_ids]
+    names = ", ".join(name for one, name in named if owner.covers([one]))
+    if all(owner.covers([one]) for one, _ in named):
+        return f"opens only {names}" if names else "opens none of your projects"
+    # A limited session does not name what it does not open, and so must not say that it is all.
+    others = "projects that this browser does not"
+    return f"opens {names}, and {others}" if names else f"opens only {others}"
 
 
 def _owner(visitor: Visitor) -> Principal:

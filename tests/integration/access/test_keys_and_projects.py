@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from app.domain.access.roles import Role
 from app.domain.deployment.credentials import digest
 from app.storage.schema import tables
 from tests.support.api.agent_api import wait_until
+from tests.support.api.invited_people import invited
 from tests.support.api.people_api import (
     SPEC,
     PeopleApi,
@@ -286,3 +288,16 @@ def test_what_a_revoked_key_has_submitted_goes_on(api: PeopleApi):
     assert api.get("/jobs/orphan")["state"] == "queued"
     owner = select(KEYS.c.key_hash).join(tables.jobs, tables.jobs.c.owner_key_id == KEYS.c.id)
     assert fetch_value(api.engine, owner.where(tables.jobs.c.name == "orphan")) == digest(key)
+
+
+def test_a_key_is_revoked_on_the_page_of_its_owner(api: PeopleApi):
+    tom = invited(api, "Tom")
+    page = tom.browser.get("/account").text
+    found = re.search(r"/account/keys/([\w-]+)/revoke", page)
+    assert found is not None
+    form = {"form_token": hidden_field(page, "form_token")}
+    assert tom.browser.post(found[0], form).status_code == 303
+    wait_until(
+        lambda: api.client.get("/api/v1/jobs", headers=tom.headers).status_code == 401, seconds=2
+    )
+    assert tom.browser.get("/jobs").status_code == 200, "the session was the person's"

@@ -153,9 +153,17 @@ def test_a_limited_key_makes_and_touches_no_wider_one(api: PeopleApi, lea: Invit
 
 def test_a_limited_key_s_browser_and_login_are_as_limited(api: PeopleApi, lea: Invited):
     key = made(api, "/me/keys", lea.headers, "pages", projects=["vision"])["key"]
+    made(api, "/me/keys", lea.headers, "wider", projects=["vision", "speech"])
+    made(api, "/me/keys", lea.headers, "apart", projects=["speech"])
     with browser_of(api, key) as browser:
         page = browser.get("/account").text
         assert "Show speech" not in page
+        for name, opens in (
+            ("pages", "opens only vision"),
+            ("wider", "opens vision, and projects that this browser does not"),
+            ("apart", "opens only projects that this browser does not"),
+        ):
+            assert f'{name} <span class="muted">{opens}</span>' in page
         form = {"form_token": hidden_field(page, "form_token"), "project": "speech"}
         assert browser.post("/account/project", data=form).status_code == 404
         assert browser.get("/projects/vision").status_code == 200

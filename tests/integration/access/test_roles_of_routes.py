@@ -91,6 +91,7 @@ DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/projects/{project}/restore"),
     ("POST", "/api/v1/people/{person}/disable"),
     ("POST", "/api/v1/people/{person}/enable"),
+    ("POST", "/api/v1/people/{person}/anonymise"),
     ("GET", "/api/v1/people/{person}/keys"),
     ("POST", "/api/v1/people/{person}/keys/{key}/revoke"),
 }

@@ -108,19 +108,6 @@ def test_an_owner_sees_its_sessions_and_ends_each(api: PeopleApi):
     assert my_sessions(api, ann) == []
 
 
-def test_a_key_is_revoked_on_the_page_of_its_owner(api: PeopleApi):
-    tom = invited(api, "Tom")
-    page = tom.browser.get("/account").text
-    found = re.search(r"/account/keys/([\w-]+)/revoke", page)
-    assert found is not None
-    form = {"form_token": hidden_field(page, "form_token")}
-    assert tom.browser.post(found[0], form).status_code == 303
-    wait_until(
-        lambda: api.client.get("/api/v1/jobs", headers=tom.headers).status_code == 401, seconds=2
-    )
-    assert tom.browser.get("/jobs").status_code == 200, "the session was the person's"
-
-
 def test_a_session_ends_a_day_after_the_last_request(api: PeopleApi, lea: Invited):
     idle = Browser(api.url)
     assert sign_in(idle, lea.key).status_code == 303

@@ -8,23 +8,29 @@ import json
 from uuid import UUID, uuid4
 
 import pytest
-from sqlalchemy import delete, select, text
+from sqlalchemy import select, text
 
 from app.api.audit.audit_routes import csv_parts, json_parts
 from app.domain.access.identity_rules import IssuerRules, VerifiedIdentity
+from app.domain.access.person_rules import removed_name
 from app.domain.access.principal import Person, Principal
 from app.domain.access.roles import Role
 from app.domain.audit.audit_action import AuditAction, SubjectKind
 from app.domain.audit.audit_entry import Subject
 from app.orchestration.access.manage_invitations import accept, invite
-from app.orchestration.access.manage_members import remove_member, set_disabled, set_member_role
+from app.orchestration.access.manage_members import (
+    anonymise_person,
+    remove_member,
+    set_disabled,
+    set_member_role,
+)
 from app.orchestration.access.sign_in_identity import sign_in_identity
 from app.orchestration.audit.record_action import record_action
 from app.storage.access.web_sessions import NewSession
 from app.storage.audit.audit_reports import AuditFilter, AuditReports, AuditRow
 from app.storage.schema import tables
 from tests.support.api.people_api import make_key, make_project
-from tests.support.servers.table_rows import change_rows, fetch_value
+from tests.support.servers.table_rows import fetch, fetch_value
 from tests.support.stories.seal_story import SealStory
 
 ISSUER = "https://issuer.example.com"
@@ -97,11 +103,13 @@ def test_what_is_done_to_a_person_is_shown_by_its_name_of_today(story: SealStory
     assert shown(story, "root") == {(action, "root", what) for action, what in done_to}
     assert "lea" not in stored(story).lower()
 
-    # As on request of the person; the invitation is removed once it is over.
-    gone = {"name": "former 1", "name_folded": "former 1", "email": None}
-    change_rows(story.engine, PEOPLE, PEOPLE.c.id == lea.id, **gone)
-    with story.engine.begin() as connection:
-        connection.execute(delete(tables.invitations))
+    # As on request of the person.
+    with story.runtime.begin() as uow:
+        gone = anonymise_person(uow, entropy, root, "Lea").name
+        assert anonymise_person(uow, entropy, root, gone).name == gone
+    assert gone == removed_name(lea.id)
+    for table_of_people in (PEOPLE, tables.invitations, tables.sessions, tables.identities):
+        assert "lea" not in str(fetch(story.engine, select(table_of_people))).lower()
     rows = listed(story)
     table = "".join(csv_parts(iter([rows])))
     lines = b"".join(json_parts(iter([rows]))).decode()
@@ -109,13 +117,14 @@ def test_what_is_done_to_a_person_is_shown_by_its_name_of_today(story: SealStory
     documents = [json.loads(line) for line in lines.splitlines()]
     names = {one["action"]: one["subject_name"] for one in documents}
     for action in ("session.begin", "identity.link", "member.role", "person.disable"):
-        assert names[action] == "former 1"
+        assert names[action] == gone
     [invitation] = {one["subject_id"] for one in documents if "invitation" in one["action"]}
     assert UUID(invitation)
     assert names["invitation.create"] == names["invitation.accept"] == invitation
     cells = [row["subject_name"] for row in csv.DictReader(io.StringIO(table))]
     assert cells == [one["subject_name"] for one in documents]
-    assert len(shown(story, "former 1")) == len(own)
+    assert names["person.anonymise"] == gone
+    assert len(shown(story, gone)) == len(own)
     assert shown(story, "lea") == set()
     assert story.kinds() == []
 

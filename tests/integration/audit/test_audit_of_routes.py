@@ -66,6 +66,7 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
     ("POST", "/api/v1/invitations/{invitation}/revoke"): A.INVITATION_REVOKE,
     ("POST", "/api/v1/people/{person}/disable"): A.PERSON_DISABLE,
     ("POST", "/api/v1/people/{person}/enable"): A.PERSON_ENABLE,
+    ("POST", "/api/v1/people/{person}/anonymise"): A.PERSON_ANONYMISE,
     ("POST", "/api/v1/people/{person}/keys/{key}/revoke"): A.KEY_REVOKE,
     ("POST", "/api/v1/me/keys"): A.KEY_CREATE,
     ("POST", "/api/v1/me/keys/{key}/rotate"): A.KEY_ROTATE,

@@ -21,7 +21,7 @@ from tests.support.api.agent_api import wait_until
 from tests.support.api.invited_people import Browser, accept_with
 from tests.support.api.people_api import make_key
 from tests.support.cli.cli_world import World
-from tests.support.servers.table_rows import change_rows, fetch_value
+from tests.support.servers.table_rows import change_rows, fetch_value, rows_of
 
 KEYS = tables.api_keys
 
@@ -146,6 +146,12 @@ def test_members_are_invited_listed_changed_and_removed(world: World):
     world.cli.ok("person", "enable", "Lea Müller")
     assert "is no member any more" in world.cli.ok("member", "remove", "Lea Müller").out
     assert "no member 'nobody'" in world.cli.fails(2, "member", "remove", "nobody").errors
+    assert "add --yes" in world.cli.fails(2, "person", "anonymise", "Lea Müller").errors
+    told = world.cli.ok("person", "anonymise", "Lea Müller", "--yes").out
+    assert "Lea Müller is called someone removed " in told
+    assert "Lea" not in world.cli.ok("person").out
+    [row] = rows_of(world.api.engine, KEYS, own_name=listed[0])
+    assert row.revoked_at is not None
 
 
 def test_the_admin_key_of_a_lowtide_up_is_used_while_it_is_good_and_nobody_asks_for_the_page(

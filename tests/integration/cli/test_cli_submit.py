@@ -188,18 +188,19 @@ def test_all_that_is_wrong_is_told_at_once(world: World):
     told = [line.split(":")[0].strip() for line in lines[1:6]]
     assert told == ["workdir", "infra", "instance_types", "inputs./data", "name"]
     assert "'digits-2' is free" in lines[5]
-    # Without the name it is the same, and a name alone is a refusal of its own.
-    answer = world.api.client.post("/api/v1/jobs/check", json={"run": "true", "infra": "aws"})
-    assert answer.status_code == 422
+    # A name alone is a refusal of its own.
+    key = {"Authorization": f"Bearer {world.cli.variables['LOWTIDE_API_KEY']}"}
     both = {"run": "true", "name": "digits", "infra": "aws"}
-    answer = world.api.client.post("/api/v1/jobs/check", json=both)
-    assert answer.status_code == 422
-    assert [one["field"] for one in answer.json()["errors"]] == ["infra", "name"]
-    answer = world.api.client.post("/api/v1/jobs/check", json={"run": "true", "name": "digits"})
-    assert answer.status_code == 409
-    # The submission itself tells all but the name, which is looked up as the job is stored.
-    answer = world.api.client.post("/api/v1/jobs", json={**both, "instance_types": ["p9.huge"]})
-    assert [one["field"] for one in answer.json()["errors"]] == ["infra", "instance_types"]
+
+    def refused(path: str, **spec: object) -> tuple[int, list[str]]:
+        answer = world.api.client.post(f"/api/v1/jobs{path}", json=spec, headers=key)
+        return answer.status_code, [one["field"] for one in answer.json()["errors"]]
+
+    assert refused("/check", **both) == (422, ["infra", "name"])
+    assert refused("/check", run="true", name="digits") == (409, ["name"])
+    # The submission itself looks the name up as the job is stored.
+    several_fields = {**both, "instance_types": ["p9.huge"]}
+    assert refused("", **several_fields) == (422, ["infra", "instance_types"])
     assert world.api.count(tables.jobs) == before
 
 

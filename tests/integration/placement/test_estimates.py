@@ -129,7 +129,7 @@ def test_a_trainers_work_is_told_by_its_formula_where_the_spec_gives_no_estimate
     assert status == 200
     # 115 million samples; the V100 of 16 GB has 900 GB/s where the measured A100 has 2,039.
     assert found["work_seconds"] == pytest.approx(13.094 * 3_600 * 2_039 / 900, rel=0.02)
-    assert "115,305,216 samples of resnet50 in bf16" in found["work_source"]
+    assert "115,305,216 samples of resnet50 (450,411 steps of 256) in bf16" in found["work_source"]
     assert "1 × V100 16 GB" in found["work_source"]
     status, found = ask(world, {"trainer": {**TRAINED, "epochs": 90}})
     assert status == 422
@@ -162,7 +162,7 @@ def test_the_job_of_the_readme_is_estimated_and_its_plan_says_how_long_it_takes(
         "resources: {gpu: V100}\nnodes: 2\ndeadline: 2h\nbudget_usd: 90\n"
     )
     shown = world.cli.ok("estimate", str(file)).out
-    assert "samples of cnn in" in shown
+    assert "samples of cnn (4,000 steps of 64) in" in shown
     assert "with 0.2s of pause after each step" in shown
     plan = world.cli.ok("submit", str(file), "--dry-run").out
     assert "By the trainer's formula it takes about 14m on one machine with 1 × V100 16 GB" in plan

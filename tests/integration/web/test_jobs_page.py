@@ -119,10 +119,10 @@ def test_what_a_running_job_saved_is_a_dash_that_is_explained(pages: Pages):
     spends = select(jobs.budget_id).where(jobs.id == running).scalar_subquery()
     change_row(pages.api.engine, budgets, spends, spent_microusd=1_000_000)
     listed = pages.client.get("/jobs").text
-    [dash] = re.findall(r'<span class="muted" title="(Known once[^"]*)">–</span>', listed)
-    assert "Known once the job has ended and its cost is final" in html.unescape(dash)
-    assert "its page compares what has run so far" in html.unescape(dash)
-    assert listed.index(f"job-{running}") < listed.index("Known once")
+    [dash] = re.findall(r'<span class="muted" title="(Shown when[^"]*)">–</span>', listed)
+    assert "Shown when the job has ended and its cost is final" in html.unescape(dash)
+    assert "Its page compares the cost so far" in html.unescape(dash)
+    assert listed.index(f"job-{running}") < listed.index("Shown when")
     assert new in listed
 
 
@@ -181,7 +181,7 @@ def test_a_group_saved_what_its_jobs_saved_together(pages: Pages):
     [failed] = pages.submit("lr-10", state=JobState.FAILED, budget_usd=5)
     tell([failed], 500_000, **final)
     assert (group().spent_microusd, group().compared_microusd) == (3_500_000, None)
-    assert "it has not failed" in html.unescape(pages.client.get("/jobs").text)
+    assert "none of them failed" in html.unescape(pages.client.get("/jobs").text)
 
 
 def test_what_runs_is_first_and_what_ended_is_last(pages: Pages):

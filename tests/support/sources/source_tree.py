@@ -76,8 +76,8 @@ def strings_of(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _strings_of(path: Path) -> Iterator[tuple[int, str]]:
-    tree = _trees()[path.relative_to(ROOT).as_posix()]
-    commands = "cli" in path.parts
+    name = path.relative_to(ROOT)
+    tree, commands = _trees()[name.as_posix()], "cli" in name.parts
     comments = {
         id(node.value)
         for node in ast.walk(tree)

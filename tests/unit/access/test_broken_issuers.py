@@ -49,7 +49,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.fixture(params=BROKEN.values(), ids=BROKEN.keys())
+@pytest.fixture(params=list(BROKEN.values()), ids=list(BROKEN))
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, str]:
     """The file, and the reason that is told of it."""
     write, reason = request.param

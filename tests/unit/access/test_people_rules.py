@@ -168,6 +168,7 @@ def test_what_has_no_ink_is_no_part_of_a_name(hidden: str):
         "recovery on the host",
         "Recovered-1",
         "recovered-x",
+        "Someone Removed 7",
     ],
 )
 def test_a_name_that_means_something_else_is_refused(name: str):

@@ -33,7 +33,7 @@ def test_small_amounts_keep_their_tenths_of_a_cent(microusd: int | None, text: s
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [(None, "–"), (0, "0 %"), (0.999, "99 %"), (1, "100 %"), (Fraction(-1, 4), "−25 %")],
+    [(None, "–"), (0, "0 %"), (0.999, "99 %"), (1, "100 %"), (Fraction(-1, 4), "-25 %")],
 )
 def test_a_saving_is_never_rounded_up_to_all(ratio: float | Fraction | None, text: str):
     assert formats.saved(ratio) == text
