@@ -124,14 +124,15 @@ class SizeState:
 class MoveState:
     """A gang that trains and may move, with the gangs that it could be instead.
 
-    considered: the offers that those were made of. headroom: what the budgets cover beside it.
+    considered: the offers that those were made of. headroom: reads what the budgets cover beside
+    it, which is asked only where a move repays.
     """
 
     here: CurrentPlacement
     candidates: Sequence[Candidate]
     terms: MoveTerms
     considered: tuple[RankedOffer, ...]
-    headroom: Headroom
+    headroom: Callable[[], Headroom]
 
 
 @dataclass(frozen=True)
@@ -226,8 +227,9 @@ def _move(state: GangState) -> Decision | None:
     fitting = (one.offer for one in move.considered if one.fits)
     offer = next(one for one in fitting if pool_name(one.pool) == found.to)
     count = len(move.here.machines)
-    covered = move.headroom.bids_covered([offer], count)
-    if not covered.bids or not move.headroom.covers_both([offer] * count):
+    headroom = move.headroom()
+    covered = headroom.bids_covered([offer], count)
+    if not covered.bids or not headroom.covers_both([offer] * count):
         return None
     held = covered.reserved_microusd
     return replace(found, request=MachineRequest(count, count, (offer,), move.considered, held))

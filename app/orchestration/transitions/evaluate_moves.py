@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from app.domain.availability.gang_hazard import MachineLife
@@ -187,7 +188,8 @@ def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limit
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
     theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
-    terms, headroom = move_terms(own_limits(aggregate, limits)), read_headroom(aggregate, limits)
+    terms = move_terms(own_limits(aggregate, limits))
+    headroom = partial(read_headroom, aggregate, limits)
     move = MoveState(here, theres, terms, considered, headroom)
     reasons = Reasons(considered, count, speeds=among.speeds)
     apply_decision(aggregate, decide(GangState(move=move)), limits, reasons)

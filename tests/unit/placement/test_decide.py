@@ -51,12 +51,19 @@ from app.domain.placement.placement import RankedOffer
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LEAVING = RunningTransition(Transition.LEAVE_SPOT, wanted=2, coming=1, here=0, least=2)
 NEW = MachineLife(0.0, 1.0)
+WINDOW = ReserveWindow(60, 90, 30)
+
+
+def _unread() -> Headroom:
+    raise AssertionError("budgets are read for a move that repays, and for no other")
+
+
 MOVE = MoveState(
     CurrentPlacement("a", 1.0, (NEW,), 1.0, 60.0),
     (),
     MoveTerms(1.0, 1.0, 0.1, 0),
     (),
-    Headroom((), 0, ReserveWindow(60, 90, 30)),
+    _unread,
 )
 
 
@@ -151,7 +158,6 @@ def test_a_gang_moves_only_where_the_budgets_cover_both_gangs_for_a_while() -> N
     there = Candidate(pool_name(pool), 900_000.0, 1.0, (NEW,))
     fits = RankedOffer(offer, FitVerdict.FITS, "fits")
     dear = CurrentPlacement("a", 3e6, (NEW,), 1.0, 86_400.0)
-    window = MOVE.headroom.window
 
     def decided(cap_microusd: int, held_microusd: int) -> MoveDecision | None:
         line = BudgetLine(of_project=False, cap_microusd=cap_microusd, spent_microusd=0)
@@ -160,7 +166,7 @@ def test_a_gang_moves_only_where_the_budgets_cover_both_gangs_for_a_while() -> N
             here=dear,
             candidates=(there,),
             considered=(fits,),
-            headroom=Headroom((line,), held_microusd, window),
+            headroom=lambda: Headroom((line,), held_microusd, WINDOW),
         )
         found = decide(GangState(move=state))
         assert found is None or isinstance(found, MoveDecision)
