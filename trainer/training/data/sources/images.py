@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ def check_channels(channels: int) -> None:
         raise ConfigError(f"channels: image files are read with 1, 3 or 4 channels, not {channels}")
 
 
-class EncodedImages:
+class EncodedImages(ABC):
     """Part of a source of images: read and decoded when they are asked for.
 
     labels: of all images; channels, at_least: as of `decode`.
@@ -73,9 +74,9 @@ class EncodedImages:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @abstractmethod
     def encoded(self, index: int) -> tuple[bytes, int]:
         """As ``EncodedPart.encoded``."""
-        raise NotImplementedError
 
     def read(self, index: int) -> tuple[Array, Any]:
         """As ``Part.read``."""
