@@ -22,6 +22,7 @@ from app.domain.placement.methods.spot_return import ReturnTerms, SpotRoom, spot
 from app.domain.placement.patience import Patience
 from app.domain.throughput.gang_scaling import GangScaling, scaling_of_share
 from app.domain.throughput.gpu_throughput import NOTHING_MEASURED, GpuThroughput
+from app.domain.wording.machine_words import machines_in_words
 from app.orchestration.estimates.attempt_measures import own_limits
 from app.orchestration.estimates.work_by_gpu import gang_work, left_of
 from app.orchestration.frame.aggregate import JobAggregate
@@ -71,10 +72,9 @@ def set_size(aggregate: JobAggregate, count: int, why: str) -> None:
     if count == before:
         return
     aggregate.job.node_count = count
-    machines = "1 machine" if count == 1 else f"{count} machines"
     aggregate.record(
         JobEventKind.GANG_SIZED,
-        f"The gang has {machines} of {nodes}: {why}.",
+        f"The gang has {machines_in_words(count)} of {nodes}: {why}.",
         count=count,
         before=before,
         least=nodes.least,
