@@ -84,7 +84,7 @@ def audit(
     assert visitor.owner is not None
     query = AuditQuery(who.strip(), action, project, day, before)
     view = _view(parts_of(request), visitor.owner, query)
-    return render(request, "audit.html", visitor, view=view)
+    return render(request, "audit.html", visitor, view=view, who_max=WHO_MAX)
 
 
 def _view(parts: PageParts, owner: Principal, query: AuditQuery) -> AuditView:

@@ -6,12 +6,12 @@ where (`templates/`). Durations and money in words are the domain's own.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from fractions import Fraction
 from math import isfinite
 
 from app.domain.units.durations import format_duration
-from app.domain.units.instants import day_text, format_instant, time_of_day
+from app.domain.units.instants import format_instant, time_of_day
 from app.domain.units.money import format_usd, short_usd
 from app.domain.units.numbers import number_text
 from app.domain.units.percent import against as difference
@@ -94,11 +94,6 @@ def clock_time(instant: datetime | None) -> str:
 def full_time(instant: datetime | None) -> str:
     """Date and time in UTC, for people."""
     return DASH if instant is None else format_instant(instant)
-
-
-def day(of: date) -> str:
-    """A day, as everywhere: "2026-03-01"."""
-    return day_text(of)
 
 
 def machine_time(instant: datetime) -> str:

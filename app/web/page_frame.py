@@ -42,6 +42,7 @@ from app.domain.units.errors import (
     NotFound,
     TooManyAttempts,
 )
+from app.domain.units.instants import day_text
 from app.domain.units.percent import saved_size
 from app.domain.wording.browser_words import browser_words
 from app.domain.wording.cost_words import component_words
@@ -375,7 +376,7 @@ def _templates() -> Environment:
         ago=formats.ago,
         since=formats.since,
         clock_time=formats.clock_time,
-        day=formats.day,
+        day=day_text,
         full_time=formats.full_time,
         machine_time=formats.machine_time,
         words=formats.words,

@@ -5,7 +5,7 @@ Not here: making keys, which the command line does, or members of a project.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -38,9 +38,10 @@ def show(request: Request, visitor: SignedIn) -> Response:
         if owner.person is not None:
             mine = uow.people.projects_of(owner.person.id)
             projects = [one for one in mine if owner.covers([one[0]])]
+            names = {project_id: name for project_id, name, _ in mine}
             found = uow.keys.keys(own_keys(owner), now, _LISTED_MAX)
             keys = [
-                (row, opened_by(owner, row, [(one, name) for one, name, _ in mine]))
+                (row, opened_by(owner, row, names))
                 for row in found
                 if row.revoked_at is None and (row.expires_at is None or row.expires_at > now)
             ]
@@ -93,16 +94,16 @@ def choose_project(
     return redirect(HOME)
 
 
-def opened_by(owner: Principal, row: KeyRow, mine: Sequence[tuple[UUID, str]]) -> str:
+def opened_by(owner: Principal, row: KeyRow, mine: Mapping[UUID, str]) -> str:
     """What a key opens that names projects, as far as the owner's session does; "" for all.
 
-    mine: id and name of the projects that the person is a member of.
+    mine: names of the projects that the person is a member of, by id.
     """
     if row.project_ids is None:
         return ""
-    named = [(one, name) for one, name in mine if one in row.project_ids]
-    names = ", ".join(name for one, name in named if owner.covers([one]))
-    if all(owner.covers([one]) for one, _ in named):
+    named = [one for one in mine if one in row.project_ids]
+    names = ", ".join(mine[one] for one in named if owner.covers([one]))
+    if owner.covers(named):
         return f"opens only {names}" if names else "opens none of your projects"
     # A limited session does not name what it does not open, and so must not say that it is all.
     others = "projects that this browser does not"
