@@ -32,9 +32,9 @@ from app.cli.jobs.submit import submit
 
 def add_api_commands(program: typer.Typer) -> None:
     """Add them to the program, in the order in which help lists them."""
-    for command in (login, logout, estimate, submit, jobs, show, watch, logs):
-        program.command(command.__name__)(command)
-    for command in (cancel, pause, resume):
+    for command in (
+        login, logout, estimate, submit, jobs, show, watch, logs, cancel, pause, resume,
+    ):  # fmt: skip
         program.command(command.__name__)(command)
     program.command("ps", hidden=True)(jobs)
     for command in (explain, events, checkpoints, download, metrics, offers):

@@ -165,7 +165,8 @@ def next_commands(job: Job) -> list[str]:
             f"What it wrote: lowtide logs {name}",
             f"Once more, perhaps with changes: lowtide submit --from {name}",
         ]
-    if state == "paused" and job["end_reason"] == EndReason.BUDGET_EXHAUSTED:
+    # The explanation of a server of the release before does not tell it.
+    if state == "paused" and job.get("end_reason") == EndReason.BUDGET_EXHAUSTED:
         return [f"Continue with a larger budget: lowtide resume {name} --budget +50"]
     return [f"Continue: lowtide resume {name}"] if state == "paused" else []
 

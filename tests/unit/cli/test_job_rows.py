@@ -57,6 +57,11 @@ def test_a_larger_budget_is_named_only_where_the_budget_paused_the_job(
     assert next_commands({"name": "digits", "state": state, "end_reason": end_reason}) == lines
 
 
+def test_the_explanation_of_the_release_before_has_no_end_reason():
+    told = next_commands({"name": "digits", "state": "paused"})
+    assert told == ["Continue: lowtide resume digits"]
+
+
 @pytest.mark.parametrize(
     ("left", "eta_from", "deadline", "told"),
     [
