@@ -23,7 +23,7 @@ from tests.support.faults.scripted_aws import scripted_aws
 from tests.support.faults.scripted_cloud import ScriptedCloud, ScriptedTime
 from tests.support.faults.scripted_gce import scripted_gce
 
-# In every run Google's faults are those of tests/providers/gcp/test_gcp_faults.py.
+# In every run Google's faults are in tests/providers/gcp/test_gcp_faults.py, without the books.
 SHORT = [("aws", 1)]
 SEEDS = range(1, 9)
 REGRESSIONS = Path(__file__).with_name("fault_regressions.txt")

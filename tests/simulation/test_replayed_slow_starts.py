@@ -41,8 +41,11 @@ def test_with_little_room_a_miss_is_foretold(seed: int, database_url: str):
     assert _surprises(lived) == []
 
 
-def test_short_jobs_that_start_slowly_keep_their_market_and_their_deadline(database_url: str):
-    jobs = roomy(201, 3, work=SHORT_WORK_SECONDS)
+@pytest.mark.parametrize("count", [3, pytest.param(6, marks=pytest.mark.full)])
+def test_short_jobs_that_start_slowly_keep_their_market_and_their_deadline(
+    count: int, database_url: str
+):
+    jobs = roomy(201, count, work=SHORT_WORK_SECONDS)
     assert _broken_promises(live(database_url, 201, jobs, rough=False)) == []
 
 

@@ -9,8 +9,9 @@ from app.simulation.scenarios.scenarios import SCENARIOS, run_scenario
 # One or two of a kind stand for the rest of it; seeds (test_seeds.py) mix all kinds. Others are
 # elsewhere, too. Limits of a cloud's api: test_call_pace.py in tests/unit. In tests/integration:
 # machines of no job, test_sweeps.py; budgets, test_budgets.py; restored backups,
-# test_restored_backups.py; clocks, test_clock_jumps.py. A trainer that hangs, and a job that leaves
-# spot in time: test_limits.py in tests/e2e. Rings are lost in every seed.
+# test_restored_backups.py; clocks, test_clock_jumps.py. In tests/e2e: a trainer that hangs, and
+# a job that leaves spot in time, test_limits.py; a notice, test_interruptions.py. Rings are lost in
+# every seed.
 SHORT = {
     "notice_while_booting",
     "hour_killed_on_ec2",

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from tests.support.servers.finished_commands import run_command
 from tests.training.gang.torchrun_gang import LIMIT_SECONDS, REPOSITORY, rank_variables
+from tests.training.loop.one_rank import train_here
 from trainer.training.checkpoint import load_checkpoint, read_manifest
 from trainer.training.export import export
 from trainer.training.extras.export_formats import (
@@ -177,7 +178,7 @@ def test_time_is_carried_from_attempt_to_attempt(run: Path, tmp_path: Path) -> N
     assert after["useful_step"] > before["useful_step"]
 
 
-# In every run: test_goodput_ledger.py.
+# In every run: the sum in test_goodput_ledger.py, the price in test_observing.py.
 @pytest.mark.full
 def test_every_second_of_a_run_is_in_one_bucket(run: Path) -> None:
     lines = [json.loads(line) for line in (run / "progress.jsonl").read_text().splitlines()]
@@ -250,7 +251,12 @@ def test_small_differences_are_measured() -> None:
     assert found.relative == pytest.approx(0.0005, rel=1e-3)
 
 
-def test_what_cannot_be_exported_leaves_nothing_behind(checkpoint: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_exported_leaves_nothing_behind(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    config = {"model": "mlp", "data": "digits", "steps": 1, "eval_every_epochs": 0}
+    checkpoint = train_here(tmp_path_factory.mktemp("run"), config).checkpoint(1)
+
     def fails(error: type[Exception], sentence: str, **changes: Any) -> None:
         given: dict[str, Any] = {
             "checkpoint": checkpoint,
@@ -276,7 +282,7 @@ def test_only_an_ed25519_key_signs(tmp_path: Path) -> None:
         sign(tmp_path, tmp_path / "key.pem")
 
 
-# In every run: what cannot be exported is refused above; a process of its own is for the last line.
+# In every run `export` itself refuses, above; a process of its own is for exit code and last line.
 @pytest.mark.full
 def test_an_export_by_command_line_ends_with_one_line(tmp_path: Path) -> None:
     done = command(tmp_path / "none", tmp_path / "out", "onnx")

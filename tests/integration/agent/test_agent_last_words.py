@@ -37,6 +37,7 @@ def command(world: World, script: str) -> str:
     return f"exec {sys.executable} {world.root}/said.py"
 
 
+# An api of an older release, which knows no gaps, is for the long run alone.
 @pytest.mark.parametrize("knows_gaps", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_the_error_behind_much_output_is_there_when_the_end_is_told(
     world: World, knows_gaps: bool

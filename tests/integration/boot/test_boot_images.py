@@ -165,6 +165,7 @@ def _archive(archive: tuple[str, str], **more: str) -> dict[str, str]:
     }
 
 
+# The other tools are a line of the script each, which only the long run takes.
 @pytest.mark.parametrize(
     "tool",
     ["curl", *(pytest.param(one, marks=pytest.mark.full) for one in ("wget", "python 3.10"))],

@@ -279,7 +279,8 @@ def test_prices_of_the_local_cloud_come_in_by_themselves(up: Up):
     wait_until(lambda: b"us-west-2a" in up.get("/api/v1/offers", key)[1], "offers are listed")
 
 
-# In every run each is killed in test_every_server_is_killed_in_turn of tests/e2e.
+# In every run each is killed in test_every_server_is_killed_in_turn of tests/e2e, and below the
+# others keep their processes when Valkey ends.
 @pytest.mark.full
 @pytest.mark.parametrize("program", ["api", "worker", "beat", "postgres"])
 def test_a_killed_program_comes_back(up: Up, program: str):

@@ -85,7 +85,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Result:
     return train_here(tmp_path_factory.mktemp("done"), config)
 
 
-def test_the_best_and_every_so_manieth_checkpoint_stay(done: Result) -> None:
+def test_the_best_and_each_nth_checkpoint_stay(done: Result) -> None:
     accuracies = {line["step"]: line["validation_accuracy"] for line in done.lines("eval")}
     accuracies.pop(120)  # the end: the final checkpoint
     best = max(accuracies, key=lambda step: accuracies[step])

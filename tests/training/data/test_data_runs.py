@@ -101,7 +101,9 @@ def test_a_damaged_sample_in_the_middle_ends_the_run_and_names_it(tmp_path: Path
     assert all("rose/torn.png: it cannot be decoded" in message for message in told)
 
 
-# In every run: test_a_bucket_that_is_not_there_or_refuses_gets_one_line (test_data_buckets.py).
+# In every run: the error, test_data_that_is_not_there_is_named (test_data_layouts.py), and the end
+# that it gives a run, test_a_bad_configuration_ends_every_rank_with_a_sentence
+# (test_training_runs.py).
 @pytest.mark.full
 def test_data_that_is_not_there_ends_before_the_first_step(tmp_path: Path) -> None:
     config = {**PHOTOS, "data": "./nowhere"}

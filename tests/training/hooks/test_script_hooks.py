@@ -26,6 +26,7 @@ from trainer.hooks import Hooks
 
 CUDA_ONLY = "cuda:gloo"
 """A default group that knows no tensors but a GPU's, as NCCL's: any other one is an error."""
+# In every run the stricter of both groups, and more than one machine.
 GROUPS = [pytest.param("gloo", marks=pytest.mark.full), CUDA_ONLY]
 ONE_OR_TWO = [pytest.param(1, marks=pytest.mark.full), 2]
 

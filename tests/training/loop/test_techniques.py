@@ -32,6 +32,7 @@ CHEAP = {**STACK, "steps": 6}
     [
         {"precision": "bf16"},
         {"precision": "fp16", "clip_norm": 0.5},
+        # In every run: the order in memory alone, of a small network (below).
         pytest.param(
             {"channels_last": "on", "model": "resnet18", "steps": 1, "batch_size": 4},
             marks=pytest.mark.full,
@@ -56,6 +57,27 @@ def test_every_technique_trains_and_resumes_bit_for_bit(
     assert {**cut.losses, **rest.losses} == whole.losses
     expected, got = whole.weights(), rest.weights()
     assert all(torch.equal(got[name], expected[name]) for name in expected)
+
+
+def test_channels_last_is_the_order_of_weights_and_images_in_memory(tmp_path: Path) -> None:
+    """Of three channels and of sixteen: with one, both orders are the same."""
+    config = {**CHEAP, "model": "cnn", "steps": 1, "channels_last": "on"}
+    config |= {"data": "synthetic", "synthetic_shape": [3, 8, 8], "synthetic_samples": 320}
+    images: list[bool] = []
+
+    def watch(run: RankTrainer) -> OnStep:
+        def look(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            if model.training:
+                images.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+
+        run.learner.model.register_forward_pre_hook(look)
+        return lambda _: None
+
+    done = train_here(tmp_path, config, watch=watch)
+    assert done.ending.outcome == "finished"
+    assert images == [True]
+    weight = done.run.learner.model.get_parameter("2.weight")
+    assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_the_kernel_of_an_optimizer_is_not_the_checkpoints(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.servers.free_port import free_port
 from tests.training.gang.torchrun_gang import (
     LIMIT_SECONDS,
     REPOSITORY,
@@ -19,10 +21,55 @@ from tests.training.gang.torchrun_gang import (
     Machine,
     rank_variables,
 )
+from tests.training.loop.one_rank import STACK
 from trainer.training.checkpoint import load_checkpoint, read_manifest
+from trainer.training.config import load_config
+from trainer.training.drain import StopRequest
+from trainer.training.gang.rank_environment import read_rank_environment
+from trainer.training.rank_loop import run_rank
+from trainer.training.started_rank import start_rank
 
 
-# In every run: the end of a whole run in test_cut_runs.py, and two ranks that train together below.
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """Two ranks from start to finish, the first in this process, which has PyTorch already."""
+    folder = tmp_path_factory.mktemp("short")
+    path = folder / "config.json"
+    path.write_text(json.dumps({**STACK, "checkpoint_interval_steps": 5}))
+    gang = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    with pytest.MonkeyPatch.context() as patched, (folder / "output.log").open("wb") as log:
+        for name, value in {**rank_variables(folder, None, fence=1), **gang, **meeting}.items():
+            patched.setenv(name, value)
+        command = [sys.executable, "-m", "trainer.training.train", "--config", str(path)]
+        second = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            env={**os.environ, "RANK": "1", "LOCAL_RANK": "1"},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        machine = Machine(folder, second)
+        try:
+            environment = read_rank_environment(os.environ)
+            rank = start_rank(path, environment, StopRequest(), fresh=True)
+            assert run_rank(rank, load_config(path)).exit_code == 0
+            assert machine.wait() == 0, machine.log()
+        finally:
+            second.kill()
+            second.wait(LIMIT_SECONDS)
+    return machine
+
+
+@pytest.fixture(params=["short", pytest.param("uninterrupted", marks=pytest.mark.full)])
+def finished(request: pytest.FixtureRequest) -> tuple[Machine, int, int]:
+    """Two ranks that came to their end; the steps, and the samples of each."""
+    machine: Machine = request.getfixturevalue(request.param)
+    config = json.loads((machine.folder / "config.json").read_text())
+    return machine, config["steps"], config["batch_size"]
+
+
+# That anything is learned takes hundreds of steps.
 @pytest.mark.full
 def test_digits_are_learned(uninterrupted: Machine) -> None:
     (end,) = uninterrupted.lines("end")
@@ -31,28 +78,33 @@ def test_digits_are_learned(uninterrupted: Machine) -> None:
     assert len(uninterrupted.lines("step")) == 400
 
 
-@pytest.mark.full
-def test_finished_run_leaves_a_final_checkpoint_and_markers(uninterrupted: Machine) -> None:
-    manifest, contents = load_checkpoint(uninterrupted.checkpoint(400))
+def test_finished_run_leaves_a_final_checkpoint_and_markers(
+    finished: tuple[Machine, int, int],
+) -> None:
+    machine, steps, _ = finished
+    assert sorted(machine.losses()) == list(range(1, steps + 1))
+    (end,) = machine.lines("end")
+    manifest, contents = load_checkpoint(machine.checkpoint(steps))
     assert manifest["final"] is True
-    assert manifest["total_steps"] == 400
-    assert manifest["metrics"]["test_accuracy"] == uninterrupted.lines("end")[0]["test_accuracy"]
+    assert manifest["total_steps"] == steps
+    assert manifest["metrics"]["test_accuracy"] == end["test_accuracy"]
     assert set(contents) == {"weights", "training_state"}
     for rank in (0, 1):
-        ending = uninterrupted.ending(rank)
-        assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", 400, 0)
+        ending = machine.ending(rank)
+        assert (ending["outcome"], ending["step"], ending["exit_code"]) == ("finished", steps, 0)
 
 
-@pytest.mark.full
-def test_progress_tells_the_phases_on_one_clock(uninterrupted: Machine) -> None:
-    phases = [line["phase"] for line in uninterrupted.lines("phase")]
+def test_progress_tells_the_phases_on_one_clock(finished: tuple[Machine, int, int]) -> None:
+    machine, steps, batch_size = finished
+    phases = [line["phase"] for line in machine.lines("phase")]
     assert phases[:2] == ["boot", "train"]
     assert {"eval", "checkpoint"} <= set(phases)
-    text = (uninterrupted.folder / "progress.jsonl").read_text()
+    text = (machine.folder / "progress.jsonl").read_text()
     instants = [json.loads(line)["at"] for line in text.splitlines()]
     assert instants == sorted(instants)
-    step = uninterrupted.lines("step")[-1]
-    assert (step["samples"], step["total_steps"], step["phase"]) == (25_600, 400, "train")
+    step = machine.lines("step")[-1]
+    assert (step["samples"], step["phase"]) == (steps * batch_size, "train")
+    assert step["total_steps"] == steps
 
 
 # In every run: test_goodput_ledger.py and test_observing.py.
@@ -103,6 +155,8 @@ def test_signal_to_torchrun_and_ranks_alike_drains_once(drained_again: Machine) 
     assert drained_again.lines("checkpoint")[-1]["step"] == endings[0]["step"]
 
 
+# Needs the 400 steps on one machine, too; test_one_machines_notice_drains_all_ranks_at_one_step
+# stays.
 @pytest.mark.full
 def test_ranks_of_two_machines_compute_what_those_of_one_do(
     uninterrupted: Machine, drained: list[Machine]

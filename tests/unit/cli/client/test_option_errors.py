@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,6 @@ FRAMEWORK = re.compile(
 )
 # With a value that they accept after all these would start or end something on this machine.
 AT_WORK = {"up", "demo", "down", "status", "doctor", "migrate", "backtest", "init", "recover"}
-
-# What is no number or no choice is told above for every option in every run.
-OF_NO_USE = ("", "\x01☃", *(pytest.param(one, marks=pytest.mark.full) for one in ("-1", "nan")))
 
 
 def commands(command: Any, *names: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -64,6 +61,9 @@ def is_choice(param: Any) -> bool:
     return param.type_descriptor.choices is not None
 
 
+NUMBERS = [one for one in OPTIONS if is_number(one[2])]
+
+
 def check(ran: Ran, what: str) -> None:
     told = ran.errors.partition("Error: ")[2] or ran.errors
     assert FRAMEWORK.findall(told) == [], f"{what}: {told}"
@@ -97,9 +97,21 @@ def test_a_number_out_of_bounds_is_told_with_the_bounds(cli: CommandLine):
         assert f"Error: {words[-1]} '{given}': write {told}" in told_there
 
 
-@pytest.mark.parametrize("value", OF_NO_USE)
-def test_no_value_of_an_option_brings_a_frameworks_words(cli: CommandLine, value: str):
-    for words, command, param in OPTIONS:
+@pytest.mark.parametrize(
+    ("value", "options"),
+    [
+        pytest.param("", OPTIONS, id="nothing"),
+        pytest.param("\x01☃", OPTIONS, id="no letter"),
+        pytest.param("-1", NUMBERS, id="a number below zero"),
+        pytest.param("nan", NUMBERS, id="no number"),
+        pytest.param("-1", OPTIONS, id="-1 anywhere", marks=pytest.mark.full),
+        pytest.param("nan", OPTIONS, id="nan anywhere", marks=pytest.mark.full),
+    ],
+)
+def test_no_value_of_an_option_brings_a_frameworks_words(
+    cli: CommandLine, value: str, options: Sequence[tuple[tuple[str, ...], Any, Any]]
+):
+    for words, command, param in options:
         if AT_WORK & set(words):
             continue
         ran = cli.run(*words, *arguments(command), f"{param.opts[0]}={value}", stdin="")
