@@ -119,7 +119,9 @@ def test_the_chart_marks_the_notice_the_end_and_the_resumption(look: Visit, site
 def test_below_the_chart_lie_the_prices_with_what_each_was(look: Visit, site: Site):
     site.story.interrupted_run()
     look.signed_in(site.key, "/jobs/digits")
-    chart = look.page.get_by_role("img", name=re.compile(r"Prices over time.*spot .1.040.h now"))
+    # The last dot stands for a slash, at which Playwright would end the pattern of a name.
+    summary = re.compile(r"Prices over time, in US dollars .*, spot \$1\.040.h now\.$")
+    chart = look.page.get_by_role("img", name=summary)
     expect(chart).to_be_visible()
     strip = chart.locator("g.prices")
     expect(strip.locator("text")).to_have_text("Price US dollars per hour of one machine")

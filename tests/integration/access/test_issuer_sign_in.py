@@ -56,7 +56,7 @@ from tests.support.api.people_api import (
 )
 from tests.support.cli.command_line import CommandLine
 from tests.support.servers.postgres import PostgresForTests
-from tests.support.servers.table_rows import add_row, change_rows, fetch, rows_of
+from tests.support.servers.table_rows import add_row, change_rows, rows_of, waiting_for_locks
 
 ANSWERED, ATTEMPTS = tables.answered_sign_ins, tables.sign_in_attempts
 FILE = """
@@ -311,8 +311,7 @@ def test_accounts_sign_in_one_after_the_other(api: PeopleApi, server: IssuerServ
         with api.parts.runtime.begin() as uow:
             uow.keys.lock_admins()
             answers = [pool.submit(sign_in_at, server, Browser(api.url), one) for one in accounts]
-            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted"
-            wait_until(lambda: len(fetch(api.engine, waiting)) == len(accounts), seconds=20)
+            wait_until(lambda: waiting_for_locks(api.engine) == len(accounts), seconds=20)
         first, second, *rivals = (answer.result(60) for answer in answers)
     assert_in(first)
     assert_in(second)

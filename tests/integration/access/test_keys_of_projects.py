@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Any
 
@@ -20,6 +19,7 @@ from tests.support.api.invited_people import (
     Invited,
     accept_with,
     admin_headers,
+    confirm_login,
     invitation,
     invited,
 )
@@ -30,6 +30,7 @@ from tests.support.api.people_api import (
     browser_of,
     hidden_field,
     make_project,
+    post,
 )
 from tests.support.api.refusals import assert_refused
 from tests.support.servers.table_rows import change_rows, fetch_value
@@ -71,13 +72,14 @@ def of_three(api: PeopleApi, root: Headers, name: str, role: str) -> Invited:
     return person
 
 
-def post(api: PeopleApi, path: str, body: Any, headers: Headers, project: str = "") -> Any:
-    named = {**headers, "Lowtide-Project": project} if project else headers
-    return api.client.post(f"/api/v1{path}", json=body, headers=named)
+def send(
+    api: PeopleApi, path: str, body: Any, headers: Headers, project: str = ""
+) -> httpx.Response:
+    return post(api, path, body, **headers, **({"Lowtide-Project": project} if project else {}))
 
 
 def made(api: PeopleApi, path: str, headers: Headers, name: str, **body: Any) -> dict[str, Any]:
-    answer = post(api, path, {"name": name, **body}, headers)
+    answer = send(api, path, {"name": name, **body}, headers)
     assert answer.status_code == 201, answer.text
     document: dict[str, Any] = answer.json()
     return document
@@ -111,7 +113,7 @@ def test_a_limited_key_of_an_admin_opens_its_projects_alone(api: PeopleApi, lea:
     for path in ("/projects", "/people"):
         assert seen(api, key["key"], path=path).status_code == 403
     spec = {**SPEC, "project": "admin"}
-    assert post(api, "/jobs/check", spec, bearer(key["key"])).status_code == 404
+    assert send(api, "/jobs/check", spec, bearer(key["key"])).status_code == 404
     rules = seen(api, key["key"], path="/projects/admin/rules")
     assert rules.status_code == 404
 
@@ -133,20 +135,20 @@ def test_a_limited_key_makes_and_touches_no_wider_one(api: PeopleApi, lea: Invit
     assert child["projects"] == ["vision"]
     assert seen(api, child["key"], "speech").status_code == 404
     assert_refused(
-        post(api, "/me/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
+        send(api, "/me/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
     )
     assert_refused(
-        post(api, "/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
+        send(api, "/keys", {"name": "x", "projects": ["vision", "speech"]}, own), 404, "speech"
     )
     made(api, "/me/keys", lea.headers, "wide")
     made(api, "/me/keys", lea.headers, "other", projects=["vision", "speech"], role="viewer")
     for name in ("wide", "other"):
         for verb in ("rotate", "revoke"):
-            assert post(api, f"/me/keys/{name}/{verb}", {}, own).status_code == 403
+            assert send(api, f"/me/keys/{name}/{verb}", {}, own).status_code == 403
     # It does not tell where others work.
     listed = names(api, own, "vision", "/me/keys")
     assert (listed["wide"]["projects"], listed["other"]["projects"]) == (None, ["vision"])
-    again = post(api, "/me/keys/one/rotate", {"overlap": "0s"}, own).json()
+    again = send(api, "/me/keys/one/rotate", {"overlap": "0s"}, own).json()
     assert (again["projects"], where(api, again["key"])[0]) == (["vision"], "vision")
     assert seen(api, again["key"], "speech").status_code == 404
 
@@ -180,11 +182,8 @@ def test_a_limited_key_s_browser_and_login_are_as_limited(api: PeopleApi, lea: I
 def confirmed_login(browser: httpx.Client | Browser) -> dict[str, Any]:
     """What a command sends for its key, once the browser's person has confirmed it."""
     verifier = secrets.token_urlsafe(32)
-    page = browser.get(f"/login?challenge={challenge_of(verifier)}&machine=x").text
-    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
-    code = re.search(r"\b[0-9A-Z]{4}-[0-9A-Z]{4}\b", browser.post("/login", data=form).text)
-    assert code is not None
-    return {"verifier": verifier, "code": code[0]}
+    path = f"/login?challenge={challenge_of(verifier)}&machine=x"
+    return {"verifier": verifier, "code": confirm_login(browser, path)}
 
 
 def test_a_login_may_ask_for_some_projects_alone(api: PeopleApi, lea: Invited):
@@ -210,7 +209,7 @@ def test_what_a_limited_key_may_name(api: PeopleApi, root: Headers, lea: Invited
         ({"projects": ["vision"], "role": "admin"}, 422, "whole deployment"),
         ({"projects": ["vision"], "role": "auditor"}, 422, "whole deployment"),
     ):
-        refused = post(api, "/me/keys", {"name": "bad", **body}, lea.headers)
+        refused = send(api, "/me/keys", {"name": "bad", **body}, lea.headers)
         assert_refused(refused, status, word)
     home = made(api, "/me/keys", lea.headers, "home", projects=["speech", "admin"])
     assert where(api, home["key"]) == ("admin", "maintainer")
@@ -221,10 +220,10 @@ def test_a_membership_that_ends_drops_out_of_the_list(api: PeopleApi, root: Head
     key = made(api, "/me/keys", ben.headers, "two", projects=["vision", "speech"])["key"]
     assert where(api, key)[0] == "vision"
     assert "opens only speech, vision</span>" in ben.browser.get("/account").text
-    assert post(api, "/members/Ben/remove", {}, root, "vision").is_success
+    assert send(api, "/members/Ben/remove", {}, root, "vision").is_success
     wait_until(lambda: where(api, key) == ("speech", "maintainer"))
     # Ben is a member of `admin` yet, which the key does not name.
-    assert post(api, "/members/Ben/remove", {}, root, "speech").is_success
+    assert send(api, "/members/Ben/remove", {}, root, "speech").is_success
     wait_until(lambda: seen(api, key).status_code == 401)
     assert "opens none of your projects</span>" in ben.browser.get("/account").text
 
@@ -247,14 +246,14 @@ def test_a_service_key_works_in_each_of_its_projects(
 ):
     both = ["vision", "speech"]
     made(api, "/keys", {**sam.headers}, "ci")
-    assert_refused(post(api, "/keys", {"name": "ci", "projects": both}, mia.headers), 404, "speech")
+    assert_refused(send(api, "/keys", {"name": "ci", "projects": both}, mia.headers), 404, "speech")
     kim = invited(api, "Kim", "maintainer", {**root, "Lowtide-Project": "vision"})
     token = invitation(api, {**root, "Lowtide-Project": "speech"}, "viewer")
     assert accept_with(kim.browser, token, "unread").status_code == 200
-    refused = post(api, "/keys", {"name": "ci", "role": "viewer", "projects": both}, kim.headers)
+    refused = send(api, "/keys", {"name": "ci", "role": "viewer", "projects": both}, kim.headers)
     assert_refused(refused, 403, "Kim has the role viewer")
     for role in ("admin", "auditor"):
-        refused = post(api, "/keys", {"name": "ci", "role": role, "projects": both}, root)
+        refused = send(api, "/keys", {"name": "ci", "role": role, "projects": both}, root)
         assert_refused(refused, 422, "whole deployment")
     # Of the first that it names, as the request's project is none of them.
     key = made(api, "/keys", lea.headers, "ci", projects=both)
@@ -265,7 +264,7 @@ def test_a_service_key_works_in_each_of_its_projects(
     with browser_of(api, key["key"]) as browser:
         assert [browser.get(f"/projects/{one}").status_code for one in both] == [200, 200]
         assert browser.get("/projects/admin").status_code == 404
-    job = post(api, "/jobs", {**SPEC, "project": "speech"}, bearer(key["key"]))
+    job = send(api, "/jobs", {**SPEC, "project": "speech"}, bearer(key["key"]))
     assert job.status_code == 201
     # Each project lists it; the other calls it by its home.
     for path in ("/keys", "/members"):
@@ -281,25 +280,25 @@ def test_who_manages_a_service_key_of_several_projects(
     key = made(api, "/keys", lea.headers, "robot", role="viewer", projects=both)["key"]
     # Its secret, or a greater role, would open the other project to either of them.
     for who, name in ((mia, "robot"), (sam, "vision/robot")):
-        refused = post(api, f"/members/{name}/role", {"role": "maintainer"}, who.headers)
+        refused = send(api, f"/members/{name}/role", {"role": "maintainer"}, who.headers)
         assert_refused(refused, 403, "works in several projects")
-    assert_refused(post(api, "/keys/robot/rotate", {}, mia.headers), 403, "several projects")
-    assert post(api, "/keys/robot/revoke", {}, sam.headers).status_code == 404
-    changed = post(api, "/members/robot/role", {"role": "maintainer"}, lea.headers, "vision")
+    assert_refused(send(api, "/keys/robot/rotate", {}, mia.headers), 403, "several projects")
+    assert send(api, "/keys/robot/revoke", {}, sam.headers).status_code == 404
+    changed = send(api, "/members/robot/role", {"role": "maintainer"}, lea.headers, "vision")
     assert changed.json()["role"] == "maintainer"
-    refused = post(api, "/members/robot/role", {"role": "admin"}, lea.headers, "vision")
+    refused = send(api, "/members/robot/role", {"role": "admin"}, lea.headers, "vision")
     assert_refused(refused, 422, "whole deployment")
-    rotated = post(api, "/keys/robot/rotate", {"overlap": "0s"}, lea.headers, "vision")
+    rotated = send(api, "/keys/robot/rotate", {"overlap": "0s"}, lea.headers, "vision")
     key = rotated.json()["key"]
-    link = post(api, "/invitations", {"role": "viewer"}, bearer(key), "speech").json()["link"]
+    link = send(api, "/invitations", {"role": "viewer"}, bearer(key), "speech").json()["link"]
     # The other project gets rid of it, and it works on at home; what it has sent out ends, too.
     assert where(api, key, "speech")[1] == "maintainer"
-    removed = post(api, "/members/vision/robot/remove", {}, sam.headers)
+    removed = send(api, "/members/vision/robot/remove", {}, sam.headers)
     assert (removed.status_code, removed.json()["name"]) == (200, "vision/robot")
     wait_until(lambda: seen(api, key, "speech").status_code == 404)
     assert accept_with(Browser(api.url), link.partition("#")[2], "Late").status_code == 404
     assert where(api, key) == ("vision", "maintainer")
     assert "vision/robot" not in names(api, sam.headers, "speech", "/keys")
     # Its own project ends it everywhere.
-    assert post(api, "/members/robot/remove", {}, mia.headers).status_code == 200
+    assert send(api, "/members/robot/remove", {}, mia.headers).status_code == 200
     wait_until(lambda: seen(api, key).status_code == 401)

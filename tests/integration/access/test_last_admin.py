@@ -24,13 +24,9 @@ from app.orchestration.access.manage_members import (
 from app.orchestration.access.sign_in_identity import sign_in_identity
 from app.storage.unit_of_work import UnitOfWork
 from tests.support.api.agent_api import wait_until
-from tests.support.servers.table_rows import fetch, fetch_value
+from tests.support.servers.table_rows import fetch, fetch_value, waiting_for_locks
 from tests.support.stories.access_story import ENTROPY, AccessStory
 
-_WAITING = (
-    "SELECT count(*) FROM pg_stat_activity "
-    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
 Change = Callable[[UnitOfWork], object]
 
 
@@ -51,7 +47,7 @@ def answers(
         with access.begin() as uow:
             first(uow)
             in_hand.set()
-            wait_until(lambda: over.is_set() or fetch_value(access.engine, _WAITING) > 0, 60)
+            wait_until(lambda: over.is_set() or waiting_for_locks(access.engine) > 0, 60)
             if then is not None:
                 then(uow)
         return "changed"

@@ -28,7 +28,7 @@ from app.cli.client.api_client import ApiClient
 from app.cli.client.failures import CommandFailed
 from app.cli.client.server_address import Server, default_config_file, write_config
 from app.cli.client.terminal import Terminal
-from app.domain.access.login_challenge import challenge_of, check_letters
+from app.domain.access.login_challenge import challenge_of
 from app.domain.access.roles import Role
 from app.domain.access.session_rules import PER_ACCOUNT, PER_ADDRESS
 from app.domain.audit.audit_action import AuditAction
@@ -39,6 +39,7 @@ from tests.support.api.invited_people import (
     Browser,
     Invited,
     accept_with,
+    confirm_login,
     invitation,
     invited,
 )
@@ -55,7 +56,6 @@ from tests.support.servers.table_rows import add_row, change_rows, fetch, fetch_
 
 SESSIONS, LOGINS, ATTEMPTS = tables.sessions, tables.logins, tables.sign_in_attempts
 HERE = "address:127.0.0.1"
-_CODE = re.compile(r'id="code" class="letters">([A-Z2-9]{4}-[A-Z2-9]{4})<')
 _REFRESH = re.compile(r'content="0; url=(http://127\.0\.0\.1:\d+/\?code=[A-Z2-9]{8})"')
 
 
@@ -191,14 +191,8 @@ def test_attempts_at_once_are_all_counted(api: PeopleApi):
 
 def confirmed(person: Invited, verifier: str, machine: str = "laptop") -> str:
     """The code of a login that the person has confirmed."""
-    challenge = challenge_of(verifier)
-    path = f"/login?challenge={challenge}&machine={quote(machine)}"
-    page = person.browser.get(path).text
-    assert check_letters(challenge) in page
-    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
-    found = _CODE.search(person.browser.post("/login", form).text)
-    assert found is not None
-    return found[1]
+    path = f"/login?challenge={challenge_of(verifier)}&machine={quote(machine)}"
+    return confirm_login(person.browser, path)
 
 
 def redeem(api: PeopleApi, verifier: str, code: str) -> httpx.Response:
@@ -390,12 +384,7 @@ class TypingHand(Keyboard):
         assert "port=" not in page[1]
         if self._typed > 1:
             return f"{self._then}\n"
-        shown = self._person.browser.get(page[1]).text
-        names = ("form_token", "challenge", "machine")
-        form = {name: hidden_field(shown, name) for name in names}
-        found = _CODE.search(self._person.browser.post("/login", form).text)
-        assert found is not None
-        return f"  {found[1].lower()} \n"
+        return f"  {confirm_login(self._person.browser, page[1]).lower()} \n"
 
 
 @pytest.mark.parametrize(
@@ -419,10 +408,11 @@ def test_the_command_asks_before_it_stores_another_person_s_key(
         ("stdin", TypingHand(lea, errors, typed)), ("stdout", Keyboard()), ("stderr", errors)
     ):  # fmt: skip
         monkeypatch.setattr(sys, name, stream)
-    own = {"url": api.url, "browser": False, "with_key": False, "yes": False}
-    refused = nullcontext() if stored else pytest.raises(typer.Exit)
-    with refused:
-        login(**own, project=None, as_json=False, quiet=False, no_color=True)
+    with nullcontext() if stored else pytest.raises(typer.Exit):
+        login(
+            url=api.url, browser=False, with_key=False, yes=False,
+            project=None, as_json=False, quiet=False, no_color=True,
+        )  # fmt: skip
     assert ("the key is revoked" in errors.getvalue()) is not stored
     assert default_config_file().exists() is stored
     keys = tables.api_keys.c

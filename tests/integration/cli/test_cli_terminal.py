@@ -136,7 +136,9 @@ def test_ctrl_c_while_following_leaves_the_job(api: PeopleApi, tmp_path: Path, s
     assert api.client.get("/api/v1/jobs/asked").json()["state"] == "queued"
 
 
-def test_a_trial_launch_rents_nothing_without_a_yes(api: PeopleApi, tmp_path: Path):
+def test_a_trial_launch_rents_only_after_a_yes_and_ctrl_c_cancels_it(
+    api: PeopleApi, tmp_path: Path
+):
     """The question comes after the price, and its answer is no unless somebody says yes."""
     _offered(api)
     for answer in ("\n", "n\n"):
@@ -148,12 +150,6 @@ def test_a_trial_launch_rents_nothing_without_a_yes(api: PeopleApi, tmp_path: Pa
             screen.until("Nothing was rented.")
             assert screen.ended() == 130
     assert api.count(tables.jobs) == 0
-
-
-# In every run: test_ctrl_c_while_following_leaves_the_job.
-@pytest.mark.full
-def test_ctrl_c_during_a_trial_launch_cancels_it(api: PeopleApi, tmp_path: Path):
-    _offered(api)
     with lowtide(api, tmp_path, "doctor", "--launch") as screen:
         screen.until("Rent it now? [y/N]")
         screen.type("y\n")

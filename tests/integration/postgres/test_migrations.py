@@ -232,11 +232,28 @@ def test_machines_keep_the_names_that_they_had_before_those_were_stored(empty_da
         assert list(numbers.scalars()) == [2, None, 1, 3, None]
 
 
+def _change(url: str, *statements: str) -> None:
+    with create_engine(url, poolclass=NullPool).begin() as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+
+
+def _with_keys(url: str, revision: str, *statements: str) -> None:
+    """A database at the revision with keys that 0009 made, and with what the statements do."""
+    migrate.upgrade(url, "0009")
+    _change(url, _KEYS_OF_0009)
+    migrate.upgrade(url, revision)
+    _change(url, *statements)
+
+
+def _good_keys(url: str) -> list[str]:
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        good = text("SELECT name FROM api_keys WHERE revoked_at IS NULL ORDER BY name")
+        return list(connection.execute(good).scalars())
+
+
 def test_keys_keep_what_they_may_do_and_lesser_ones_end_with_a_downgrade(empty_database_url: str):
-    migrate.upgrade(empty_database_url, "0009")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        connection.execute(text(_KEYS_OF_0009))
-    migrate.upgrade(empty_database_url)
+    _with_keys(empty_database_url, "head")
     with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
         keys = connection.execute(
             text("SELECT name, role, is_admin, prefix, expires_at FROM api_keys ORDER BY name")
@@ -245,40 +262,24 @@ def test_keys_keep_what_they_may_do_and_lesser_ones_end_with_a_downgrade(empty_d
             ("ada", "maintainer", False, None, None),
             ("root", "admin", True, None, None),
         ]
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        connection.execute(text("UPDATE api_keys SET role = 'viewer' WHERE name = 'ada'"))
+    _change(empty_database_url, "UPDATE api_keys SET role = 'viewer' WHERE name = 'ada'")
     migrate.downgrade(empty_database_url, "0009")
-    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
-        good = connection.execute(text("SELECT name FROM api_keys WHERE revoked_at IS NULL"))
-        assert list(good.scalars()) == ["root"], "the release before would let a viewer do all"
+    good = _good_keys(empty_database_url)
+    assert good == ["root"], "the release before would let a viewer do all"
 
 
 def test_a_downgrade_leaves_no_key_or_session_of_a_person(empty_database_url: str):
-    migrate.upgrade(empty_database_url, "0009")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        connection.execute(text(_KEYS_OF_0009))
-    migrate.upgrade(empty_database_url, "0013")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        for statement in _PEOPLE_OF_0013:
-            connection.execute(text(statement))
+    _with_keys(empty_database_url, "0013", *_PEOPLE_OF_0013)
     migrate.downgrade(empty_database_url, "0012")
+    good = _good_keys(empty_database_url)
+    assert good == ["ada", "root"], "the release before knows no people"
     with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
-        good = connection.execute(
-            text("SELECT name FROM api_keys WHERE revoked_at IS NULL ORDER BY name")
-        )
-        assert list(good.scalars()) == ["ada", "root"], "the release before knows no people"
         sessions = connection.execute(text("SELECT id_hash FROM sessions"))
         assert list(sessions.scalars()) == ["of-a-key"]
 
 
 def test_memberships_of_before_are_by_hand_and_stay_after_a_downgrade(empty_database_url: str):
-    migrate.upgrade(empty_database_url, "0009")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        connection.execute(text(_KEYS_OF_0009))
-    migrate.upgrade(empty_database_url, "0013")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        for statement in _PEOPLE_OF_0013[:2]:
-            connection.execute(text(statement))
+    _with_keys(empty_database_url, "0013", *_PEOPLE_OF_0013[:2])
     migrate.upgrade(empty_database_url, "0014")
     with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
         assert connection.execute(text("SELECT issuer FROM memberships")).scalars().all() == [None]
@@ -290,19 +291,9 @@ def test_memberships_of_before_are_by_hand_and_stay_after_a_downgrade(empty_data
 
 
 def test_a_downgrade_ends_keys_that_would_open_more_projects(empty_database_url: str):
-    migrate.upgrade(empty_database_url, "0009")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        connection.execute(text(_KEYS_OF_0009))
-    migrate.upgrade(empty_database_url, "0016")
-    with create_engine(empty_database_url, poolclass=NullPool).begin() as connection:
-        for statement in (*_PEOPLE_OF_0013[:3], _LIMIT_OF_0016):
-            connection.execute(text(statement))
+    _with_keys(empty_database_url, "0016", *_PEOPLE_OF_0013[:3], _LIMIT_OF_0016)
     migrate.downgrade(empty_database_url, "0015")
-    with create_engine(empty_database_url, poolclass=NullPool).connect() as connection:
-        good = connection.execute(
-            text("SELECT name FROM api_keys WHERE revoked_at IS NULL ORDER BY name")
-        )
-        assert list(good.scalars()) == ["ada", "root"]
+    assert _good_keys(empty_database_url) == ["ada", "root"]
 
 
 _LEA, _DEFAULT = "'00000000-0000-0000-0000-000000000007'", "'00000000-0000-0000-0000-000000000002'"

@@ -1,4 +1,5 @@
-"""People who sign in by the pages, as a browser does: an invitation, its form, a key and a session.
+"""People who sign in by the pages, as a browser does: an invitation, its form, a key and a session,
+and the login of a command that they confirm.
 
 Not here: the served api (`people_api`).
 """
@@ -11,11 +12,12 @@ from typing import Any
 
 import httpx
 
+from app.domain.access.login_challenge import check_letters
 from app.domain.access.roles import Role
 from tests.support.api.people_api import PeopleApi, bearer, hidden_field, make_key
 
 _KEY = re.compile(r'id="key" class="secret">(lt_[\w-]{43})<')
-
+_CODE = re.compile(r'id="code" class="letters">([A-Z2-9]{4}-[A-Z2-9]{4})<')
 
 USER_AGENT = 'Mozilla/5.0 (X11; Linux x86_64) Firefox/128.0 "><b>'
 """Anybody can send any name."""
@@ -94,3 +96,13 @@ def invited(
     found = _KEY.search(answer.text)
     assert found is not None, answer.text
     return Invited(name, browser, found[1], answer.text)
+
+
+def confirm_login(browser: Browser | httpx.Client, path: str) -> str:
+    """The code that the page of a login shows once the browser's person has confirmed it there."""
+    page = browser.get(path).text
+    form = {name: hidden_field(page, name) for name in ("form_token", "challenge", "machine")}
+    assert check_letters(form["challenge"]) in page
+    found = _CODE.search(browser.post("/login", data=form).text)
+    assert found is not None
+    return found[1]

@@ -57,6 +57,15 @@ def fetch_value(
     return value
 
 
+def waiting_for_locks(engine: Engine) -> int:
+    """How many sessions of this database wait for a lock that another one holds."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    return int(fetch_value(engine, waiting))
+
+
 def rows_of(engine: Engine, table: Table, **equal: object) -> list[Any]:
     """The rows whose columns have these values, by primary key."""
     own = [table.c[name] == value for name, value in equal.items()]

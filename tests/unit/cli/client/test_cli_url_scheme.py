@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,18 +16,21 @@ from app.cli.client.server_address import AddressSource, Server
 from tests.support.servers.http_server import QuietHandler, http_server
 from tests.support.servers.tls_server import Authority, served
 
+Turn = Callable[[socket.socket], object]
+
 
 @contextmanager
-def answering_in_plain_text() -> Iterator[int]:
-    """A server that answers any first bytes as uvicorn does those of TLS: its port."""
+def serving(*turns: Turn) -> Iterator[int]:
+    """A server that does to each connection what its turn says: its port."""
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(10)
 
     def serve() -> None:
-        taken, _ = listener.accept()
-        with taken:
-            taken.settimeout(10)
-            taken.recv(65_536)
-            taken.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+        for turn in turns:
+            taken, _ = listener.accept()
+            with taken:
+                taken.settimeout(10)
+                turn(taken)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -38,6 +41,12 @@ def answering_in_plain_text() -> Iterator[int]:
         listener.close()
 
 
+def refuse(taken: socket.socket) -> None:
+    """As uvicorn answers the first bytes of TLS, and nginx those of HTTP on its port of TLS."""
+    taken.recv(65_536)
+    taken.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+
 def failure(url: str, source: AddressSource = AddressSource.NOTHING) -> CommandFailed:
     with pytest.raises(CommandFailed) as failed, ApiClient(Server(url, None, (), source)) as api:
         api.post("/jobs", {"run": "true"})
@@ -46,7 +55,7 @@ def failure(url: str, source: AddressSource = AddressSource.NOTHING) -> CommandF
 
 
 def test_https_to_a_server_of_http_names_the_other_address() -> None:
-    with answering_in_plain_text() as port:
+    with serving(refuse) as port:
         told = failure(f"https://127.0.0.1:{port}", AddressSource.VARIABLE).message
     assert told == (
         f"the server at https://127.0.0.1:{port} speaks http, not https: "
@@ -63,23 +72,13 @@ def test_http_to_a_server_of_https_names_the_other_address(tmp_path: Path) -> No
 
 
 def test_a_proxy_that_refuses_http_on_its_port_of_https_is_told_alike(tmp_path: Path) -> None:
-    """As nginx does."""
-    listener = socket.create_server(("127.0.0.1", 0))
     context = Authority().server(tmp_path, "localhost", 60)
 
-    def serve() -> None:
-        plain, _ = listener.accept()
-        with plain:
-            plain.recv(65_536)
-            plain.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
-        probed, _ = listener.accept()
-        context.wrap_socket(probed, server_side=True).close()
+    def shake_hands(taken: socket.socket) -> None:
+        context.wrap_socket(taken, server_side=True).close()
 
-    thread = threading.Thread(target=serve)
-    thread.start()
-    told = failure(f"http://localhost:{listener.getsockname()[1]}").message
-    thread.join(timeout=20)
-    listener.close()
+    with serving(refuse, shake_hands) as port:
+        told = failure(f"http://localhost:{port}").message
     assert "speaks https, not http: try https://localhost:" in told
 
 
