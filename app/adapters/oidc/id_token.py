@@ -132,7 +132,7 @@ def _groups(claims: Mapping[str, Any], groups_claim: str, *, needs_groups: bool)
     if found is None and needs_groups:
         raise IdentityIncomplete(
             f"The issuer sent no groups claim: its ID token has no {groups_claim[:40]!r}, from "
-            "which Lowtide takes roles. Nothing was changed. Ask who operates the issuer to put "
+            "which Lowtide takes roles. Nothing was changed. Ask the operator of the issuer to put "
             "the claim into the ID token; userinfo is not read. Until then, sign in with a key."
         )
     if found is None:

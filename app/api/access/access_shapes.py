@@ -33,7 +33,7 @@ class KeyShape(Shape):
     `home/name`.
 
     `prefix`: what it begins with; null for keys of before prefixes. `last_used_at`: within two
-    minutes. `former_until_at`: until when the secret of before the last rotation is good, too.
+    minutes. `former_until_at`: until when the secret from before the last rotation is valid, too.
     `revoked_by`, `created_by`: an actor, as in a job's events.
     """
 

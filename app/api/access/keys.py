@@ -117,8 +117,8 @@ def rotate(
     request: Request, caller: KeyManager, key: str, body: Annotated[Rotation | None, Body()] = None
 ) -> Response:
     """Give the key another secret. The one of before stays good for `overlap`; its browsers are
-    signed out at once. Of a key that leaked, revoke it instead. One with `projects` needs who may
-    make it in each of them.
+    signed out at once. Revoke a key that leaked instead. To rotate one with `projects`, you must be
+    allowed to make it in each of them.
     """
     runtime = parts_of(request).runtime
     overlap = seconds_in((body or Rotation()).overlap, "overlap")

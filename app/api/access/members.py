@@ -85,7 +85,7 @@ def change_role(
 )
 def remove(request: Request, caller: MemberManager, member: str) -> Response:
     """End a person's membership, or revoke a service key, within two seconds. Its jobs go on. A key
-    of another project, `home/name`, works on in its others.
+    of another project, `home/name`, continues to work in its others.
     """
     runtime = parts_of(request).runtime
     with runtime.begin() as uow:

@@ -76,7 +76,7 @@ def rotate(
     request: Request, caller: Owner, key: str, body: Annotated[Rotation | None, Body()] = None
 ) -> Response:
     """Give one of your keys another secret. The one of before stays good for `overlap`; its
-    browsers are signed out at once. Of a key that leaked, revoke it instead.
+    browsers are signed out at once. Revoke a key that leaked instead.
     """
     runtime = parts_of(request).runtime
     overlap = seconds_in((body or Rotation()).overlap, "overlap")

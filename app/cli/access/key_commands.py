@@ -40,9 +40,7 @@ key = CommandList(
 )
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The key's name.")]
-_Mine = Annotated[
-    bool, typer.Option("--mine", help="Your own keys, for all your projects, not the project's.")
-]
+_Mine = Annotated[bool, typer.Option("--mine", help="Keys of your own, not the project's.")]
 _Person = Annotated[
     str | None,
     typer.Option(
@@ -225,8 +223,8 @@ def _use_from_now_on(invocation: Invocation, secret: str) -> None:
         where = store_secret(server, server.key_file, secret)
     except (CommandFailed, OSError) as error:
         raise CommandFailed(
-            f"these commands used the key with its old secret, and the new one, which is printed "
-            f"above, could not be stored for them: {error}"
+            "the new secret, which is printed above, could not be stored for these commands, which "
+            f"still have the old one: {error}"
         ) from error
     if not (terminal.as_json or terminal.quiet):
         terminal.note(f"These commands use the new secret from now on: it is stored in {where}.")

@@ -72,8 +72,8 @@ def login(
 
     A page of the api opens in the browser. It shows this machine and the letters that stand here;
     confirm it, and this machine has a key of yours for 30 days. With --no-browser, open the page
-    elsewhere, and type the code that it shows. The command names the person that has confirmed it,
-    and asks before it stores the key of another one than before.
+    elsewhere, and type the code that it shows. The command names the person who has confirmed it,
+    and asks before it stores the key of a person of whom it has none.
 
     For a `lowtide up` on this machine its admin key is stored, unless --no-browser or --projects
     is given.

@@ -81,10 +81,10 @@ def invite(
         ),
     ] = None,
 ) -> None:
-    """Make a link that lets one person into the project.
+    """Make a link that makes one person a member.
 
-    It is good once, within 72 hours. Send it over a channel that only this person reads. Whoever
-    opens it first is the member.
+    It works once, within 72 hours. The first person who opens it becomes the member, so send it
+    over a channel that only the right one reads.
     """
     if again is not None and email is not None:
         raise CommandFailed("--email is for a new person: leave it out with --again")

@@ -129,7 +129,7 @@ def _by_formula(work: Row) -> str:
     """
     return (
         f"The whole run takes about {whole_minutes(work['seconds'])} on one machine by "
-        f"{work['sentence']}. The submission weighed deadline and budget by this; decisions about "
+        f"{work['sentence']}. Submission weighs a deadline or a budget by this; decisions about "
         "machines use the pace that is measured."
     )
 

@@ -99,7 +99,8 @@ def finish(terminal: Terminal, job: dict[str, Any]) -> None:
             terminal.line(f"Its output: lowtide logs {name}")
         return
     if state == "paused":
-        terminal.line(f"Go on with: lowtide resume {name}  (more budget: --budget +USD)")
+        for line in job_view.next_commands(job):
+            terminal.line(line)
     elif state == "failed":
         terminal.line(f"Its output: lowtide logs {name} -n 50")
     raise typer.Exit(JOB_FAILED)

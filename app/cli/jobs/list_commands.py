@@ -50,11 +50,11 @@ def jobs(
 ) -> None:
     """List jobs, newest first.
 
-    SAVED compares with on-demand for the same work; it is known once a job's cost is final, and a
-    dash until then: `lowtide cost JOB` has it so far. Where COST says "some waived", a cloud ended
-    a machine so early that it does not charge for it: `lowtide cost JOB` has how much. WHY is there
-    where a job waits, fails or tries again; a screen shows as much of it as fits, `lowtide show
-    JOB` the whole sentence.
+    SAVED compares with on-demand for the same work; it is a dash until a job has ended and its cost
+    is final: `lowtide cost JOB` has it so far. If COST says "some waived", a cloud ended a machine
+    so early that it does not charge for it: `lowtide cost JOB` has how much. WHY is there if a job
+    waits, fails or tries again; a screen shows as much of it as fits, `lowtide show JOB` the whole
+    sentence.
     """
     query = {
         "state": state,

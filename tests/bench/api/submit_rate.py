@@ -2,7 +2,7 @@
 
 Both are loaded in turn, with the same body, headers and number of connections, on one PostgreSQL.
 The real route signs the caller in, validates the whole spec, honours the idempotency key, and
-stores job, budget and event; the raw one checks types and inserts a row.
+stores job, budget, event and audit row; the raw one checks types and inserts a row.
 """
 
 from __future__ import annotations

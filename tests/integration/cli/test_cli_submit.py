@@ -356,6 +356,7 @@ def test_show_and_explain_name_the_next_command(world: World):
     for command in ("show", "explain"):
         lines = world.cli.ok(command, "resting").out.splitlines()
         assert lines[-2:] == ["", "Continue: lowtide resume resting"]
+    assert world.cli.run("watch", "resting").out.splitlines()[-1:] == lines[-1:]
     for command in ("show", "explain"):
         assert "lowtide submit --from older" in world.cli.ok(command, "older").out
 
