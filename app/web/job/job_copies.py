@@ -91,7 +91,6 @@ def clone(
     parts = parts_of(request)
     found, _ = _copy(parts, visitor, job)
     assert visitor.owner is not None
-    require_role(visitor.owner, Action.SUBMIT)
     try:
         parsed = parts.spec_forms.parse(spec)
         if action != "submit":
@@ -112,7 +111,6 @@ def run_again(
     parts = parts_of(request)
     found, spec = _copy(parts, visitor, job)
     assert visitor.owner is not None
-    require_role(visitor.owner, Action.SUBMIT)
     try:
         made = parts.spec_forms.submit(visitor.owner, parse_spec(spec), once, accept_risk=False)
     except (SpecError, CommandRefused, InvalidValue) as error:
@@ -177,9 +175,12 @@ def _form(
 
 
 def _copy(parts: PageParts, visitor: Visitor, job: str) -> tuple[Job, SpecDocument]:
-    """The job, and its spec under a free name. Raises NotFound."""
+    """The job, and its spec under a free name. Raises NotFound, and Forbidden for who may not
+    submit.
+    """
     assert visitor.owner is not None
     job_id = parts.jobs.job_id(visitor.owner.project_id, job)
+    require_role(visitor.owner, Action.SUBMIT)
     with parts.runtime.begin() as uow:
         found = uow.jobs.get(job_id)
         assert found is not None, "its id was just found"

@@ -1,4 +1,4 @@
-"""Every route and every form, for every role: refused exactly where the table of roles says so.
+"""Every route, page and form, for every role: refused exactly where the table of roles says so.
 
 The routes are read from the app itself, so that a new one fails here until it has a row.
 """
@@ -6,6 +6,8 @@ The routes are read from the app itself, so that a new one fails here until it h
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -33,6 +35,8 @@ WITHOUT_KEY: Final = {
     "/openapi.json",
     "/sign-in",
     "/sign-out",
+    "/sign-in/oidc/{issuer}",
+    "/sign-in/oidc/{issuer}/callback",
     "/invitation",
     "/api/v1/login",
 }
@@ -130,6 +134,25 @@ ACTION_OF: Final = {
     **dict.fromkeys(DEPLOYMENT_READS, Action.READ_DEPLOYMENT),
     **dict.fromkeys(DEPLOYMENT_ORDERS, Action.OPERATE_DEPLOYMENT),
 }
+PAGES: Final = {
+    "/": Action.READ,
+    "/jobs": Action.READ,
+    "/jobs/-/table": Action.READ,
+    "/jobs/{job}": Action.READ,
+    "/jobs/{job}/live": Action.READ,
+    "/jobs/{job}/log": Action.READ,
+    "/jobs/{job}/log-tail": Action.READ,
+    "/jobs/{job}/saved": Action.READ,
+    "/jobs/{job}/checkpoints/{fence}/{step}": Action.READ,
+    "/jobs/{job}/checkpoints/{fence}/{step}/files/{name:path}": Action.READ,
+    "/jobs/{job}/clone": Action.SUBMIT,
+    "/estimates": Action.READ,
+    "/projects": Action.READ,
+    "/projects/{project}": Action.READ,
+    "/account": Action.READ,
+    "/login": Action.READ,
+    "/audit": Action.READ_AUDIT,
+}
 FORMS: Final = {
     "/jobs/{job}/cancel": Action.COMMAND_JOB,
     "/jobs/{job}/pause": Action.COMMAND_JOB,
@@ -156,8 +179,8 @@ def routes() -> list[tuple[str, str]]:
     )
 
 
-def forms() -> list[str]:
-    """The paths of everything that a page posts."""
+def pages(method: str) -> list[str]:
+    """The paths of every page, or of everything that a page posts."""
     routers = [
         one.original_router for one in create_app().routes if hasattr(one, "original_router")
     ]
@@ -166,7 +189,7 @@ def forms() -> list[str]:
         for router in routers
         for route in router.routes
         if isinstance(route, PageRoute)
-        and "POST" in (route.methods or ())
+        and method in (route.methods or ())
         and route.path not in WITHOUT_KEY
     )
 
@@ -176,9 +199,10 @@ def may(role: Role, action: Action) -> bool:
     return role in ROLES_OF[action] | OWN_ROLES_OF.get(action, frozenset())
 
 
-def test_every_route_and_every_form_has_a_row():
+def test_every_route_page_and_form_has_a_row():
     assert set(routes()) == set(ACTION_OF)
-    assert set(forms()) == set(FORMS)
+    assert set(pages("GET")) == set(PAGES)
+    assert set(pages("POST")) == set(FORMS)
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +259,44 @@ def test_another_projects_job_is_as_if_it_were_not_there(
         assert there.text.replace(job, nowhere) == not_there.text
 
 
-@pytest.mark.parametrize("path", forms())
+@pytest.fixture(scope="module")
+def browsers(api: PeopleApi, keys: dict[Role, str]) -> Iterator[dict[Role, httpx.Client]]:
+    with ExitStack() as opened:
+        yield {role: opened.enter_context(browser_of(api, key)) for role, key in keys.items()}
+
+
+def look(browser: httpx.Client, path: str, job: str) -> httpx.Response:
+    """The page, about the job; what else it needs is not there."""
+    filled = path.replace("{job}", job).replace("{fence}", "1").replace("{step}", "10")
+    filled = re.sub(r"\{\w+(:path)?\}", "nothing", filled)
+    return browser.get(filled, params={"stream": "1/0"})
+
+
+@pytest.mark.parametrize("path", sorted(PAGES))
+def test_a_page_is_for_the_roles_of_its_action(
+    browsers: dict[Role, httpx.Client], job: str, path: str
+):
+    for role, browser in browsers.items():
+        answer = look(browser, path, job)
+        refused = answer.status_code == 403
+        assert refused is not may(role, PAGES[path]), (role, answer.status_code)
+        assert answer.status_code < 500
+        if refused:
+            assert f"has the role {role}," in answer.text
+
+
+@pytest.mark.parametrize("path", [path for path in sorted(PAGES) if "{job}" in path])
+def test_a_page_of_another_projects_job_is_as_if_it_were_not_there(
+    api: PeopleApi, foreign: dict[Role, str], job: str, path: str
+):
+    nowhere = str(uuid4())
+    with browser_of(api, foreign[Role.MAINTAINER]) as browser:
+        there, not_there = (look(browser, path, one) for one in (job, nowhere))
+    assert there.status_code == not_there.status_code == 404, there.text
+    assert there.text.replace(job, nowhere) == not_there.text
+
+
+@pytest.mark.parametrize("path", sorted(FORMS))
 def test_a_form_is_for_the_roles_of_its_action(
     api: PeopleApi, keys: dict[Role, str], job: str, path: str
 ):
