@@ -301,3 +301,20 @@ def test_a_key_is_revoked_on_the_page_of_its_owner(api: PeopleApi):
         lambda: api.client.get("/api/v1/jobs", headers=tom.headers).status_code == 401, seconds=2
     )
     assert tom.browser.get("/jobs").status_code == 200, "the session was the person's"
+
+
+def test_a_key_in_an_address_opens_nothing(api: PeopleApi):
+    """Addresses are logged by proxies and kept by browsers."""
+    key = make_key(api.engine, api.project_id, "in-an-address")
+    with httpx.Client(base_url=api.url, timeout=60) as stranger:
+        for name in ("key", "api_key", "token", "access_token", "authorization"):
+            asked = {name: key if name != "authorization" else f"Bearer {key}"}
+            answer = stranger.get("/api/v1/me", params=asked)
+            assert_refused(answer, 422, field=name)
+            assert key not in answer.text
+            page = stranger.get("/jobs", params=asked)
+            assert page.is_redirect, name
+            assert page.headers["location"].startswith("/sign-in"), name
+            assert "set-cookie" not in page.headers
+        for pair in ((key, ""), ("", key), ("lea", key)):
+            assert stranger.get("/api/v1/me", auth=pair).status_code == 401
