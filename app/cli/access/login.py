@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from app.cli.access.browser_login import log_in_by_browser
+from app.cli.access.login_key import revoke_login_key, stored_login_key
 from app.cli.access.project_names import names_in
 from app.cli.client import wording
 from app.cli.client.api_client import ApiClient
@@ -81,8 +82,14 @@ def login(
     The key is stored in this machine's keyring if the package keyring is installed and finds one,
     else in ~/.config/lowtide/config.toml, mode 0600. A key that comes through a pipe, or is
     asked for with --with-key, is stored once the api has accepted it. There is no option for the
-    key itself, because a list of processes shows options.
+    key itself, because a list of processes shows options. The key that a login before got for
+    this address is revoked.
     """
+    if invocation.project is not None:
+        raise CommandFailed(
+            "--project chooses for one command, and LOWTIDE_PROJECT for all: to sign in with a key "
+            f"that opens one project alone, use --projects {invocation.project}"
+        )
     named = None if projects is None else names_in(projects)
     address = _checked(url or invocation.server().url)
     if address.startswith("http://") and not is_loopback(address):
@@ -104,12 +111,28 @@ def login(
     server = Server(address, given, chosen_by=AddressSource.LOGIN, login_key=login_key)
     invocation.connect(server).get("/jobs", {"limit": 1})
     path = default_config_file()
+    former = stored_login_key(path, address)
     in_keyring = write_config(path, server)
     where = KEYRING if in_keyring else str(path)
+    if former is not None and former.key != given:
+        _end_former(invocation, former)
     if invocation.terminal.as_json:
         invocation.terminal.json({"server_url": address, "config": str(path)})
     else:
         invocation.terminal.line(f"Signed in to {address}{whom}. Stored in {where}.")
+
+
+def _end_former(invocation: Invocation, former: Server) -> None:
+    """Revoke the key of the login before: nobody on this machine has it any more."""
+    name = former.login_key
+    try:
+        if revoke_login_key(former):
+            invocation.terminal.note(f"{name}, the key of the login before, is revoked.")
+    except CommandFailed as failure:
+        invocation.terminal.note(
+            f"{name}, the key of the login before, could not be revoked: {failure.message}. "
+            f"Its owner can: `lowtide key revoke {name} --mine`."
+        )
 
 
 def _described(made: dict[str, Any]) -> str:
@@ -130,8 +153,7 @@ def agree(invocation: Invocation, address: str, made: dict[str, Any], *, yes: bo
         return
     if typer.confirm(f"{made['person']} has confirmed this login. Is that you?", err=True):
         return
-    with ApiClient(Server(address, made["key"])) as api:
-        api.post(f"/me/keys/{made['name']}/revoke", {})
+    revoke_login_key(Server(address, made["key"], login_key=made["name"]))
     raise CommandFailed(
         "nothing was stored, and the key is revoked: run `lowtide login` again, and confirm it in "
         "a browser in which you are signed in as yourself"

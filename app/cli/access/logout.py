@@ -6,14 +6,13 @@ Not here: where the key is kept (`app.cli.client.key_store`), or the browsers of
 
 from __future__ import annotations
 
-from http import HTTPStatus
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from app.cli.client.api_client import ApiClient
+from app.cli.access.login_key import revoke_login_key
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
-from app.cli.client.job_lookup import path_part
 from app.cli.client.key_store import forget_key, kept_key
 from app.cli.client.server_address import Server, default_config_file, read_config
 
@@ -45,7 +44,8 @@ def logout(invocation: Invocation) -> None:
     name = stored.login_key
     if name:
         try:
-            ended = _revoke(stored, name)
+            key = kept_key(stored.url) if stored.key_in_keyring else stored.key
+            ended = revoke_login_key(replace(stored, key=key))
             told = f"{told} The key {name} {'is revoked' if ended else 'opened nothing any more'}."
         except CommandFailed as error:
             failure = error
@@ -64,21 +64,6 @@ def logout(invocation: Invocation) -> None:
         terminal.line(told)
     if "api_key" in invocation.settings().model_fields_set:
         terminal.note("LOWTIDE_API_KEY is set on this machine, and commands go on using it.")
-
-
-def _revoke(stored: Server, name: str) -> bool:
-    """False where the api does not accept the key any more. Raises CommandFailed for what may have
-    left it good.
-    """
-    key = kept_key(stored.url) if stored.key_in_keyring else stored.key
-    try:
-        with ApiClient(Server(stored.url, key, chosen_by=stored.chosen_by)) as api:
-            api.post(f"/me/keys/{path_part(name, 'key')}/revoke", {})
-    except CommandFailed as failure:
-        if failure.status == HTTPStatus.UNAUTHORIZED:
-            return False
-        raise
-    return True
 
 
 def _forget(path: Path, stored: Server) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from app.domain.access.login_challenge import check_letters
+from app.domain.access.login_challenge import challenge_of, check_letters
 from app.domain.access.roles import Role
 from tests.support.api.people_api import PeopleApi, bearer, hidden_field, make_key
 
@@ -106,3 +107,14 @@ def confirm_login(browser: Browser | httpx.Client, path: str) -> str:
     found = _CODE.search(browser.post("/login", data=form).text)
     assert found is not None
     return found[1]
+
+
+def confirmed(person: Invited, verifier: str, machine: str = "laptop") -> str:
+    """The code of a login that the person has confirmed."""
+    path = f"/login?challenge={challenge_of(verifier)}&machine={quote(machine)}"
+    return confirm_login(person.browser, path)
+
+
+def redeem(api: PeopleApi, verifier: str, code: str) -> httpx.Response:
+    """What a machine gets for the code of its login."""
+    return api.client.post("/api/v1/login", json={"verifier": verifier, "code": code})

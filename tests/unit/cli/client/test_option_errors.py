@@ -139,6 +139,7 @@ def test_an_argument_too_many_or_too_few_is_told_in_words(cli: CommandLine):
         (("login", "--projects", " "), "has an empty name"),
         (("login", "--projects", "vision", "--with-key"), "leave --projects out"),
         (("login", "--projects", "vision"), "leave --projects out"),
+        (("login", "--project", "vision"), "use --projects vision"),
         (("key", "create", "x", "--projects", ","), "has an empty name"),
     ],
 )
