@@ -13,7 +13,19 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Numeric, Select, cast, func, literal, or_, select
+from sqlalchemy import (
+    ARRAY,
+    Numeric,
+    Select,
+    Text,
+    any_,
+    bindparam,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.domain.availability.availability_observations import AvailabilityObservations
@@ -25,10 +37,11 @@ from app.domain.market.offer import Market, Pool
 from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.measured_run import GpuShape, MeasuredRun
 from app.domain.throughput.same_work import work_digest
-from app.storage.instances.same_work_runs import same_work
+from app.storage.instances.same_work_runs import SAME_WORK
 from app.storage.schema.instance_tables import instances, launches
 from app.storage.schema.job_tables import jobs
 from app.storage.schema.money_tables import prices
+from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import Repository
 
 POOLS_MAX = 500
@@ -43,6 +56,53 @@ _AGES = (_NO_TIME, *_EDGES)
 _ENDS = (*_EDGES, None)
 
 
+def _lived(which: ColumnElement[bool]) -> Ready:
+    """(pool, machines, then seconds and interruptions of each age), by pool, of `which` machines
+    that were launched `since`.
+    """
+    ended = func.coalesce(_row.ended_at, bindparam("now", type_=_row.ended_at.type))
+    # As decimals, whose sum is one and the same: the last digits of floats would hang on the
+    # order in which PostgreSQL comes to the rows, and that on its plan.
+    lived: ColumnElement[Decimal] = cast(func.extract("epoch", ended - _row.launched_at), Numeric)
+    taken = _row.ended_by == EndedBy.CLOUD_INTERRUPTION
+    columns: list[ColumnElement[Any]] = []
+    for begin, end in zip(_AGES, _ENDS, strict=True):
+        most = lived if end is None else func.least(lived, end)
+        columns.append(func.sum(func.greatest(_NO_TIME, most - begin)))
+        inside = lived >= begin if end is None else (lived >= begin) & (lived < end)
+        columns.append(func.count().filter(taken & inside))
+    launched = (_row.launched_at.is_not(None), _row.launched_at >= bindparam("since"))
+    return Ready(
+        select(_row.pool, func.count(), *columns)
+        .where(which, *launched)
+        .group_by(_row.pool)
+        .order_by(_row.pool)
+    )
+
+
+_IN_POOLS = _row.pool == any_(bindparam("these_pools", type_=ARRAY(Text)))
+_OF_PROJECT = _row.job_id.in_(select(jobs.c.id).where(jobs.c.project_id == bindparam("of_project")))
+_SPOT_OF_PROVIDER = (
+    (_row.provider == bindparam("of_provider"))
+    & (_row.market == Market.SPOT)
+    & _row.pool.is_not(None)
+)
+# Built once: every promise that is evaluated asks, and building one takes milliseconds.
+_LIVED_IN_POOLS = _lived(_IN_POOLS)
+_LIVED_OF_PROJECT = _lived(_IN_POOLS & _OF_PROJECT)
+_LIVED_OF_PROVIDER = _lived(_SPOT_OF_PROVIDER)
+_REFUSED_POOLS = (
+    select(func.jsonb_array_elements(launches.c.bids).op("->>")("pool").label("pool"))
+    .where(launches.c.outcome == LaunchOutcome.REFUSED, launches.c.created_at >= bindparam("since"))
+    .subquery()
+)
+_REFUSED = Ready(
+    select(_REFUSED_POOLS.c.pool, func.count())
+    .group_by(_REFUSED_POOLS.c.pool)
+    .order_by(_REFUSED_POOLS.c.pool)
+)
+
+
 class ExperienceStatements(Repository):
     """Counts of machines and launches."""
 
@@ -51,10 +111,14 @@ class ExperienceStatements(Repository):
     ) -> Mapping[Pool, Experience]:
         """Experience with these pools since then; pools never rented in are left out."""
         asked = sorted(set(pools))[:POOLS_MAX]
-        refused = self._refused(since)
+        if not asked:
+            return {}
+        refused: dict[str, int] = dict(self._session.rows(_REFUSED, {"since": since}))
         found = {
             pool: _experience(counts[0], refused.get(pool.key, 0), counts[1:])
-            for pool, counts in self._lived(since, now, _row.pool.in_(asked))
+            for pool, counts in self._lived(
+                _LIVED_IN_POOLS, since, now, these_pools=[pool.key for pool in asked]
+            )
         }
         for pool in asked:
             if pool not in found and pool.key in refused:
@@ -67,19 +131,17 @@ class ExperienceStatements(Repository):
         """For how many hours machines of the project's own jobs have run in these pools since
         then. What others rent is told to nobody.
         """
-        own = _row.job_id.in_(select(jobs.c.id).where(jobs.c.project_id == project_id))
-        asked = sorted(set(pools))[:POOLS_MAX]
-        found = self._lived(since, now, _row.pool.in_(asked) & own)
+        asked = [pool.key for pool in sorted(set(pools))[:POOLS_MAX]]
+        found = self._lived(_LIVED_OF_PROJECT, since, now, these_pools=asked, of_project=project_id)
         return {pool: _experience(counts[0], 0, counts[1:]).lived_hours for pool, counts in found}
 
     def of_provider(
         self, provider: str, since: datetime, now: datetime
     ) -> Mapping[Pool, Experience]:
         """Experience with all of a provider's spot pools that machines were launched in."""
-        own = (_row.provider == provider) & (_row.market == Market.SPOT)
         return {
             pool: _experience(counts[0], 0, counts[1:])
-            for pool, counts in self._lived(since, now, own & _row.pool.is_not(None))
+            for pool, counts in self._lived(_LIVED_OF_PROVIDER, since, now, of_provider=provider)
         }
 
     def observations(
@@ -135,7 +197,7 @@ class ExperienceStatements(Repository):
         self, project_id: UUID, spec: SpecDocument, since: datetime
     ) -> Sequence[MeasuredRun]:
         """Ended attempts of a project's jobs that did the same work as the spec; the newest."""
-        rows = self._session.execute(same_work(work_digest(project_id, spec), since))
+        asked = {"of_work": work_digest(project_id, spec), "since": since}
         return [
             MeasuredRun(
                 GpuShape(hardware["gpu_name"], hardware["gpu_memory_gb"], hardware["gpu_count"]),
@@ -143,47 +205,15 @@ class ExperienceStatements(Repository):
                 steps,
                 seconds,
             )
-            for hardware, nodes, steps, seconds in rows
+            for hardware, nodes, steps, seconds in self._session.rows(SAME_WORK, asked)
         ]
 
     def _lived(
-        self, since: datetime, now: datetime, which: ColumnElement[bool]
+        self, statement: Ready, since: datetime, now: datetime, **which: object
     ) -> list[tuple[Pool, Sequence[Any]]]:
-        """(pool, machines, then seconds and interruptions of each age), by pool."""
-        ended = func.coalesce(_row.ended_at, literal(now))
-        # As decimals, whose sum is one and the same: the last digits of floats would hang on the
-        # order in which PostgreSQL comes to the rows, and that on its plan.
-        lived: ColumnElement[Decimal] = cast(
-            func.extract("epoch", ended - _row.launched_at), Numeric
-        )
-        taken = _row.ended_by == EndedBy.CLOUD_INTERRUPTION
-        columns: list[ColumnElement[Any]] = []
-        for begin, end in zip(_AGES, _ENDS, strict=True):
-            most = lived if end is None else func.least(lived, end)
-            columns.append(func.sum(func.greatest(_NO_TIME, most - begin)))
-            inside = lived >= begin if end is None else (lived >= begin) & (lived < end)
-            columns.append(func.count().filter(taken & inside))
-        rows = self._session.execute(
-            select(_row.pool, func.count(), *columns)
-            .where(which, _row.launched_at.is_not(None), _row.launched_at >= since)
-            .group_by(_row.pool)
-            .order_by(_row.pool)
-        )
-        return [(row[0], row[1:]) for row in rows]
-
-    def _refused(self, since: datetime) -> dict[str, int]:
-        """Calls that came back without a machine, by each pool that they named."""
-        bids = (
-            select(func.jsonb_array_elements(launches.c.bids).op("->>")("pool").label("pool"))
-            .where(launches.c.outcome == LaunchOutcome.REFUSED, launches.c.created_at >= since)
-            .subquery()
-        )
-        rows = self._session.execute(
-            select(bids.c.pool, func.count().label("calls"))
-            .group_by(bids.c.pool)
-            .order_by(bids.c.pool)
-        )
-        return {row.pool: row.calls for row in rows}
+        """The rows of a statement of `_lived`, with their pools."""
+        rows = self._session.rows(statement, {"since": since, "now": now, **which})
+        return [(Pool.parse(row[0]), row[1:]) for row in rows]
 
 
 def _refusals(since: datetime) -> Select[tuple[str, datetime]]:
