@@ -7,6 +7,7 @@ tables themselves (`app.storage.schema.tables`, `money_tables`).
 from __future__ import annotations
 
 from alembic import context
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from sqlalchemy import Connection, text
 
 from app.storage.schema import money_tables as _money_tables  # fills metadata  # noqa: F401
@@ -32,22 +33,29 @@ def run_migrations(connection: Connection) -> None:
     connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": MIGRATION_LOCK_ID})
     _set_limits(connection, lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT)
     connection.commit()
-    context.configure(connection=connection, target_metadata=metadata, compare_type=True)
+    context.configure(
+        connection=connection,
+        target_metadata=metadata,
+        compare_type=True,
+        on_version_apply=_leave_fingerprint,
+    )
     with context.begin_transaction():
-        before = context.get_context().get_current_revision()
         context.run_migrations()
-        reached = context.get_context().get_current_revision()
-        if reached != before:
-            _leave_fingerprint(connection, reached)
     connection.commit()
 
 
-def _leave_fingerprint(connection: Connection, reached: str | None) -> None:
-    """So that another version, whose migration of this number says something else, notices."""
-    told = None if reached is None else fingerprint_of(reached)
+def _leave_fingerprint(
+    ctx: MigrationContext, step: MigrationInfo, *_: object, **__: object
+) -> None:
+    """So that another version, whose migration of this number says something else, notices.
+
+    With each migration: one that commits in its middle commits those before it, and may then fail.
+    """
+    reached = step.destination_revision_ids
+    told = fingerprint_of(reached[0]) if reached else None
     # The statement takes no parameters; a fingerprint is hexadecimal digits.
     comment = "NULL" if told is None else f"'{told}'"
-    connection.execute(text(f"COMMENT ON TABLE alembic_version IS {comment}"))
+    ctx.execute(f"COMMENT ON TABLE alembic_version IS {comment}")
 
 
 def _set_limits(connection: Connection, *, lock: str, statement: str) -> None:

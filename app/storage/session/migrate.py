@@ -32,7 +32,7 @@ def upgrade(url: str, revision: str = "head") -> None:
     """Migrate the database at `url` (`postgresql+psycopg://…`) forward to `revision`.
 
     Waits while another migrator is at work. Programs may use the database meanwhile: where one of
-    them holds a table, nothing is changed and all of it is tried again, a few times. Raises
+    them holds a table, what is not committed is undone and tried again, a few times. Raises
     sqlalchemy.exc.OperationalError when the database cannot be reached or stays busy.
     """
     for tries_left in reversed(range(_TRIES)):
