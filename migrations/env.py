@@ -1,7 +1,7 @@
-"""Alembic's entry point: runs migrations one migrator at a time, with a limit on every wait.
+"""Alembic's entry point: runs migrations, with a limit on every wait.
 
-Not here: which database and which revision (`postgres.session.migrate` says so), and the
-tables themselves (`app.storage.schema.tables`, `money_tables`).
+Not here: which database and which revision, and whose turn it is (`app.storage.session.migrate`),
+or the tables themselves (`app.storage.schema.tables`, `money_tables`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,6 @@ from app.storage.schema import money_tables as _money_tables  # fills metadata  
 from app.storage.schema.tables import metadata
 from app.storage.session.revision import fingerprint_of
 
-# Any fixed number: all migrators of this project agree on it, nobody else uses it.
-MIGRATION_LOCK_ID = 0x10_71DE
-# How long one migrator waits for another to finish.
-TURN_TIMEOUT = "120s"
 # A migration that cannot get its table lock gives up, rather than make every writer queue
 # behind it.
 LOCK_TIMEOUT = "4s"
@@ -25,13 +21,11 @@ STATEMENT_TIMEOUT = "60s"
 
 
 def run_migrations(connection: Connection) -> None:
-    """Take the turn and run what was asked; the turn ends with the session.
-
-    The session holds it, not the transaction, so that a migration may also commit in its middle.
-    """
-    _set_limits(connection, lock=TURN_TIMEOUT, statement=TURN_TIMEOUT)
-    connection.execute(text("SELECT pg_advisory_lock(:id)"), {"id": MIGRATION_LOCK_ID})
-    _set_limits(connection, lock=LOCK_TIMEOUT, statement=STATEMENT_TIMEOUT)
+    """Run what was asked."""
+    for name, value in (("lock_timeout", LOCK_TIMEOUT), ("statement_timeout", STATEMENT_TIMEOUT)):
+        connection.execute(
+            text("SELECT set_config(:name, :value, false)"), {"name": name, "value": value}
+        )
     connection.commit()
     context.configure(
         connection=connection,
@@ -56,13 +50,6 @@ def _leave_fingerprint(
     # The statement takes no parameters; a fingerprint is hexadecimal digits.
     comment = "NULL" if told is None else f"'{told}'"
     ctx.execute(f"COMMENT ON TABLE alembic_version IS {comment}")
-
-
-def _set_limits(connection: Connection, *, lock: str, statement: str) -> None:
-    for name, value in (("lock_timeout", lock), ("statement_timeout", statement)):
-        connection.execute(
-            text("SELECT set_config(:name, :value, false)"), {"name": name, "value": value}
-        )
 
 
 run_migrations(context.config.attributes["connection"])

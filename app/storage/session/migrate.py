@@ -1,7 +1,7 @@
 """Brings a database's schema to a revision: `upgrade`, `downgrade`, `current`, `head`.
 
 Works wherever the package is installed, without an alembic.ini. Not here: the migrations
-(`migrations/versions`) and their limits and turns (`migrations/env.py`).
+(`migrations/versions`) and their limits (`migrations/env.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from psycopg.errors import DeadlockDetected, LockNotAvailable
-from sqlalchemy import Connection, NullPool, create_engine
+from sqlalchemy import Connection, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from app.storage.session.revision import scripts_folder
@@ -23,6 +23,11 @@ from app.storage.session.revision import scripts_folder
 _CONNECT_TIMEOUT_SECONDS = 5
 _TRIES = 8
 _PAUSE_SECONDS = 1.0
+# Any fixed number: all migrators of this project agree on it, nobody else uses it.
+_TURN_LOCK_ID = 0x10_71DE
+# How long one migrator waits for another to finish: 120 s.
+_TURN_TRIES = 600
+_TURN_PAUSE_SECONDS = 0.2
 # Alembic keeps the migration that is running in a global; the database's own lock does the same
 # for several processes.
 _one_at_a_time = threading.Lock()
@@ -81,8 +86,28 @@ def _config() -> Config:
 def _run(url: str, action: Callable[[Config], None]) -> None:
     config = _config()
     with _one_at_a_time, _connect(url) as connection:
+        _take_turn(connection)
         config.attributes["connection"] = connection
         action(config)
+
+
+def _take_turn(connection: Connection) -> None:
+    """Wait until no other migrator is at work; the turn ends with the session.
+
+    The session holds it, not the transaction, so that a migration may also commit in its middle.
+    And it is waited for in no transaction: where the other one builds an index beside programs, it
+    waits for every transaction that has begun, and the two would wait for each other.
+    """
+    turn = {"id": _TURN_LOCK_ID}
+    for _ in range(_TURN_TRIES):
+        taken = connection.execute(text("SELECT pg_try_advisory_lock(:id)"), turn).scalar_one()
+        connection.commit()
+        if taken:
+            return
+        time.sleep(_TURN_PAUSE_SECONDS)
+    # Fails as every wait for a lock does that takes too long.
+    connection.execute(text("SET lock_timeout = '1ms'"))
+    connection.execute(text("SELECT pg_advisory_lock(:id)"), turn)
 
 
 def _connect(url: str) -> Connection:
