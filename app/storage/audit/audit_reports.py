@@ -16,6 +16,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Select,
+    Subquery,
     Uuid,
     and_,
     case,
@@ -25,7 +26,10 @@ from sqlalchemy import (
     select,
     tuple_,
     union,
+    union_all,
 )
+from sqlalchemy.sql.base import ReadOnlyColumnCollection
+from sqlalchemy.sql.elements import KeyedColumnElement
 
 from app.domain.access.person_rules import NAME_MAX, folded
 from app.domain.audit.audit_action import AuditAction, SubjectKind
@@ -40,8 +44,7 @@ _ENTRIES: Final = audit_entries.c
 _ENTRY_COLUMNS: Final = tuple(_ENTRIES[name] for name in ENTRY_FIELDS)
 _SEALS: Final = audit_seals.c
 _REFUSALS: Final = audit_refusals.c
-_IS_LOOKED_UP: Final = _ENTRIES.subject_name == LOOKED_UP
-_IS_ID: Final = _ENTRIES.subject_id.regexp_match("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_Columns = ReadOnlyColumnCollection[str, KeyedColumnElement[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,44 +223,61 @@ def _listed(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Select[*tup
     keys, projects, people = tables.api_keys, tables.projects, tables.people
     homes, subjects, invitations = projects.alias(), people.alias(), tables.invitations
     names = (people.c.name, keys.c.name, homes.c.name, projects.c.name)
-    statement = (
-        select(*_ENTRY_COLUMNS, _ENTRIES.number, *names, subjects.c.name, invitations.c.email)
-        .outerjoin(people, people.c.id == _ENTRIES.person_id)
-        .outerjoin(keys, keys.c.id == _ENTRIES.key_id)
+    newest = _newest(wanted, who)
+    entry = newest.c
+    return (
+        select(*entry, *names, subjects.c.name, invitations.c.email)
+        .outerjoin_from(newest, people, people.c.id == entry.person_id)
+        .outerjoin(keys, keys.c.id == entry.key_id)
         .outerjoin(homes, homes.c.id == keys.c.project_id)
-        .outerjoin(projects, projects.c.id == _ENTRIES.project_id)
-        .outerjoin(subjects, subjects.c.id == _person_of_subject())
-        .outerjoin(invitations, invitations.c.id == _id_of_subject(SubjectKind.INVITATION))
+        .outerjoin(projects, projects.c.id == entry.project_id)
+        .outerjoin(subjects, subjects.c.id == _person_of_subject(entry))
+        .outerjoin(invitations, invitations.c.id == _id_of_subject(entry, SubjectKind.INVITATION))
+        .order_by(entry.at.desc(), entry.id.desc())
+        .limit(wanted.limit)
+    )
+
+
+def _newest(wanted: AuditFilter, who: ColumnElement[bool] | None) -> Subquery:
+    """The newest rows with a number and the newest without one, `limit` of each.
+
+    Each part has indexes of its own. In one statement: a row that gets its number meanwhile is in
+    one of them, and once.
+    """
+    rows = (
+        select(*_ENTRY_COLUMNS, _ENTRIES.number)
         .order_by(_ENTRIES.at.desc(), _ENTRIES.id.desc())
         .limit(wanted.limit)
     )
     if wanted.project_id is not None:
-        statement = statement.where(_ENTRIES.project_id == wanted.project_id)
+        rows = rows.where(_ENTRIES.project_id == wanted.project_id)
     if who is not None:
-        statement = statement.where(who)
+        rows = rows.where(who)
     if wanted.actions:
-        statement = statement.where(_ENTRIES.action.in_(wanted.actions))
+        rows = rows.where(_ENTRIES.action.in_(wanted.actions))
     if wanted.day is not None:
-        statement = statement.where(_on_day(_ENTRIES.at, wanted.day))
+        rows = rows.where(_on_day(_ENTRIES.at, wanted.day))
     if wanted.before is not None:
-        statement = statement.where(tuple_(_ENTRIES.at, _ENTRIES.id) < tuple_(*wanted.before))
-    return statement
+        rows = rows.where(tuple_(_ENTRIES.at, _ENTRIES.id) < tuple_(*wanted.before))
+    number = _ENTRIES.number
+    return union_all(rows.where(number.is_not(None)), rows.where(number.is_(None))).subquery()
 
 
-def _person_of_subject() -> ColumnElement[UUID]:
+def _person_of_subject(entry: _Columns) -> ColumnElement[UUID]:
     """The person whose name stands for a subject; NULL for none. Accounts and sessions are those of
     who acts.
     """
-    is_own = _ENTRIES.subject_kind.in_((SubjectKind.IDENTITY, SubjectKind.SESSION))
-    own = case((and_(_IS_LOOKED_UP, is_own), _ENTRIES.person_id))
-    return func.coalesce(_id_of_subject(SubjectKind.MEMBER, SubjectKind.PERSON), own)
+    is_own = entry.subject_kind.in_((SubjectKind.IDENTITY, SubjectKind.SESSION))
+    own = case((and_(entry.subject_name == LOOKED_UP, is_own), entry.person_id))
+    return func.coalesce(_id_of_subject(entry, SubjectKind.MEMBER, SubjectKind.PERSON), own)
 
 
-def _id_of_subject(*kinds: SubjectKind) -> ColumnElement[UUID]:
+def _id_of_subject(entry: _Columns, *kinds: SubjectKind) -> ColumnElement[UUID]:
     """The id of a subject of these kinds whose name is looked up; NULL for any other."""
     # A row that somebody has forged, with anything for an id, must not stop the list.
-    is_meant = and_(_IS_LOOKED_UP, _ENTRIES.subject_kind.in_(kinds), _IS_ID)
-    return case((is_meant, cast(_ENTRIES.subject_id, Uuid)))
+    is_id = entry.subject_id.regexp_match("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+    is_meant = and_(entry.subject_name == LOOKED_UP, entry.subject_kind.in_(kinds), is_id)
+    return case((is_meant, cast(entry.subject_id, Uuid)))
 
 
 def _on_day(at: ColumnElement[datetime], day: date) -> ColumnElement[bool]:

@@ -34,7 +34,7 @@ _SEALS: Final = audit_seals.c
 _UNSEALED = (
     select(*(_ENTRIES[name] for name in ENTRY_FIELDS))
     .where(_ENTRIES.number.is_(None))
-    .order_by(_ENTRIES.id)
+    .order_by(_ENTRIES.at, _ENTRIES.id)
     .limit(bindparam("at_most", type_=Integer))
 )
 _HAS_UNSEALED = Ready(select(_ENTRIES.id).where(_ENTRIES.number.is_(None)).limit(1))

@@ -5,7 +5,7 @@ Not here: which action it is (`app.domain.audit.audit_entry`), or seals (`audit_
 
 from __future__ import annotations
 
-from enum import Enum
+from operator import attrgetter
 from typing import Any, Final
 
 from app.domain.audit.audit_entry import ENTRY_FIELDS, AuditEntry
@@ -18,12 +18,14 @@ INSERT_ENTRY: Final = (
     + ", ".join(f"%({name})s::{cast_of(audit_entries.c[name].type)}" for name in ENTRY_FIELDS)
     + ")"
 )
+_VALUES: Final = attrgetter(*ENTRY_FIELDS)
 
 
 def entry_parameters(entry: AuditEntry) -> dict[str, Any]:
     """The parameters of INSERT_ENTRY."""
-    return {name: _plain(getattr(entry, name)) for name in ENTRY_FIELDS}
-
-
-def _plain(value: object) -> object:
-    return value.value if isinstance(value, Enum) else value
+    parameters = dict(zip(ENTRY_FIELDS, _VALUES(entry), strict=True))
+    # As plain text, whatever the driver would make of an enum.
+    parameters["action"] = entry.action.value
+    parameters["subject_kind"] = entry.subject_kind.value
+    parameters["outcome"] = entry.outcome.value
+    return parameters

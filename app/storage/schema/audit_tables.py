@@ -1,7 +1,7 @@
 """Tables of the audit: rows of actions, seals over them, and counts of what was refused.
 
-Rows and seals are append-only: triggers refuse update, delete and truncate (migration 0012), but
-for the number of a row, which is filled in once.
+Rows and seals are append-only: triggers refuse update, delete and truncate (migrations 0012, 0017),
+but for the number of a row, which is filled in once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from sqlalchemy import (
     Index,
     Table,
     Text,
-    UniqueConstraint,
     Uuid,
     text,
 )
@@ -21,6 +20,8 @@ from sqlalchemy import (
 from app.domain.audit.audit_action import AuditAction, AuditOutcome, SubjectKind
 from app.storage.schema.column_types import Word
 from app.storage.schema.schema import instant, metadata
+
+_SEALED = text("number IS NOT NULL")
 
 audit_entries = Table(
     "audit_entries",
@@ -42,13 +43,15 @@ audit_entries = Table(
     Column("outcome", Word(AuditOutcome), nullable=False),
     # Given by a seal; NULL until then.
     Column("number", BigInteger),
-    UniqueConstraint("number"),
     CheckConstraint("number > 0", name="number"),
-    Index("ix_audit_entries_at", "at", "id"),
-    Index("ix_audit_entries_key", "key_id", "at", "id"),
-    Index("ix_audit_entries_person", "person_id", "at", "id"),
-    Index("ix_audit_entries_project", "project_id", "at", "id"),
-    Index("ix_audit_entries_unsealed", "id", postgresql_where=text("number IS NULL")),
+    # A request writes the row into one of them and the primary key. The seal, which writes all of
+    # a row's again as it gives it its number, writes the rest: who lists rows asks for both kinds.
+    Index("ix_audit_entries_waiting", "at", "id", postgresql_where=text("number IS NULL")),
+    Index("ix_audit_entries_number", "number", unique=True, postgresql_where=_SEALED),
+    Index("ix_audit_entries_sealed_at", "at", "id", postgresql_where=_SEALED),
+    Index("ix_audit_entries_sealed_key", "key_id", "at", "id", postgresql_where=_SEALED),
+    Index("ix_audit_entries_sealed_person", "person_id", "at", "id", postgresql_where=_SEALED),
+    Index("ix_audit_entries_sealed_project", "project_id", "at", "id", postgresql_where=_SEALED),
 )
 
 audit_seals = Table(

@@ -28,7 +28,13 @@ from app.domain.units.errors import InvalidValue
 from app.orchestration.audit.seal_audit import BETWEEN_SEALS, SealAudit
 from app.orchestration.frame.controller_frame import run_controller
 from app.storage.audit import audit_repository
-from app.storage.audit.audit_reports import AuditFilter, _ids_of, _listed
+from app.storage.audit.audit_reports import (
+    AuditFilter,
+    AuditReports,
+    AuditRow,
+    _ids_of,
+    _listed,
+)
 from app.storage.audit.audit_repository import REFUSALS_KEPT, RefusedAttempts
 from app.storage.audit.audit_statements import INSERT_ENTRY, entry_parameters
 from app.storage.schema import tables
@@ -132,18 +138,41 @@ def test_filters_narrow_and_parts_follow_each_other(kept: Kept):
     assert kept.names(Role.ADMIN, day="2026-02-28") == []
 
 
-def test_the_rows_of_a_key_or_a_person_are_found_by_an_index(kept: Kept):
+def test_every_list_is_read_by_indexes(kept: Kept):
     make_person_key(kept.api.engine, kept.other, "Indexed", Role.VIEWER)
-    for who, index in (
-        ("of-admin", "ix_audit_entries_key"),
-        ("Indexed", "ix_audit_entries_person"),
+    for wanted, index in (
+        (AuditFilter(None, 1), "ix_audit_entries_sealed_at"),
+        (AuditFilter(kept.other, 1), "ix_audit_entries_sealed_project"),
+        (AuditFilter(None, 1, who="of-admin"), "ix_audit_entries_sealed_key"),
+        (AuditFilter(None, 1, who="Indexed"), "ix_audit_entries_sealed_person"),
+        (AuditFilter(None, 1, who="Indexed/laptop"), "ix_audit_entries_sealed_key"),
     ):
         with kept.api.engine.begin() as connection:
-            asked = _listed(AuditFilter(None, 1, who=who), _ids_of(connection, who))
-            shown = asked.compile(connection, compile_kwargs={"literal_binds": True})
+            who = None if wanted.who is None else _ids_of(connection, wanted.who)
+            shown = _listed(wanted, who).compile(connection, compile_kwargs={"literal_binds": True})
             connection.execute(text("SET LOCAL enable_seqscan = off"))
             plan = str(connection.execute(text(f"EXPLAIN {shown}")).all())
         assert index in plan, plan
+        assert "ix_audit_entries_waiting" in plan, plan
+
+
+def test_rows_with_and_without_a_number_are_one_list(story: SealStory):
+    def names(before: AuditRow | None = None) -> list[str]:
+        after = None if before is None else (before.entry.at, before.entry.id)
+        return [row.subject_name for row in reports.rows(AuditFilter(None, 2, before=after))]
+
+    reports = AuditReports(story.engine)
+    story.act("a", "b")
+    story.seal()
+    story.act("c", "d")
+    assert names() == ["d", "c"]
+    newest, second = reports.rows(AuditFilter(None, 2))
+    assert (newest.number, second.number) == (None, None)
+    assert names(newest) == ["c", "b"]
+    story.seal()
+    assert names(newest) == ["c", "b"], "a row that gets its number between two parts is in one"
+    assert names(second) == ["b", "a"]
+    assert [row.number for row in reports.rows(AuditFilter(None, 9))] == [4, 3, 2, 1]
 
 
 @pytest.mark.parametrize(

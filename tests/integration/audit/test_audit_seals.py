@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.audit import seal as seals
@@ -146,6 +147,9 @@ def test_two_workers_make_one_seal(story: SealStory):
         "INSERT INTO audit_entries (id, at, action, subject_kind, subject_id, subject_name, "
         "outcome, number) SELECT gen_random_uuid(), at, action, subject_kind, subject_id, "
         "subject_name, outcome, 9 FROM audit_entries LIMIT 1",
+        "SET session_replication_role = replica; INSERT INTO audit_entries (id, at, action, "
+        "subject_kind, subject_id, subject_name, outcome, number) SELECT gen_random_uuid(), at, "
+        "action, subject_kind, subject_id, subject_name, outcome, 9 FROM audit_entries LIMIT 1",
         "DELETE FROM audit_entries",
         "DELETE FROM audit_entries WHERE false",
         "TRUNCATE audit_entries",
@@ -161,6 +165,26 @@ def test_rows_and_seals_are_append_only(story: SealStory, statement: str):
     story.act("b")
     with pytest.raises(DBAPIError, match="append-only"):
         execute(story.engine, statement)
+
+
+def test_no_number_is_given_twice(story: SealStory):
+    story.act("a")
+    story.seal()
+    story.act("b")
+    with pytest.raises(DBAPIError, match="ix_audit_entries_number"):
+        execute(story.engine, "UPDATE audit_entries SET number = 1 WHERE number IS NULL")
+
+
+def test_a_request_writes_a_row_into_two_indexes(engine: Engine):
+    written = (
+        "SELECT indexrelid::regclass::text FROM pg_index "
+        "WHERE indrelid = 'audit_entries'::regclass "
+        "AND coalesce(pg_get_expr(indpred, indrelid), '') NOT LIKE '%(number IS NOT NULL)%'"
+    )
+    assert {row[0] for row in fetch(engine, written)} == {
+        "pk_audit_entries",
+        "ix_audit_entries_waiting",
+    }
 
 
 def test_the_owner_may_give_numbers_and_change_nothing_else(story: SealStory):

@@ -67,7 +67,11 @@ _FORGET_AUDIT = "; ".join(
     f"ALTER TABLE {table} DISABLE TRIGGER USER; DELETE FROM {table}; "
     + "; ".join(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER {one}" for one in triggers)
     for table, triggers in {
-        "audit_entries": ("audit_entries_append_only", "audit_entries_numbered_once"),
+        "audit_entries": (
+            "audit_entries_append_only",
+            "audit_entries_inserted_without_number",
+            "audit_entries_numbered_once",
+        ),
         "audit_seals": ("audit_seals_append_only",),
     }.items()
 )
