@@ -9,14 +9,16 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, event, select, update
 
 from app.domain.availability.hazard_by_age import Experience
 from app.domain.availability.hazard_models import posterior
 from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.spec.job_spec import parse_spec
 from app.domain.throughput.gang_scaling import EXPECTED_SCALING
+from app.orchestration.estimates.estimate_job import ask as question_of
 from app.orchestration.estimates.estimate_job import with_pauses
 from app.orchestration.estimates.keep_estimates import KeepEstimates
 from app.orchestration.frame.controller_frame import run_controller
@@ -288,6 +290,29 @@ def test_lives_add_up_to_the_same_in_whatever_order_they_are_found(engine: Engin
     with story.begin() as uow:
         found = uow.pool_experience.of([rising, falling], START - timedelta(days=1), START)
     assert found[rising].lived_seconds == found[falling].lived_seconds == (0.6, 0, 0, 0, 0)
+
+
+def test_an_evaluation_sends_texts_that_are_built_once(engine: Engine):
+    """Building a statement takes longer than PostgreSQL's answer, and many projects evaluate."""
+    story = MoneyStory(engine)
+    project_id, spec = story.project(), parse_spec(SPEC)
+    is_built: list[bool] = []
+
+    def note(connection: object, *_: object) -> None:
+        is_built.append(connection is not None)
+
+    def evaluated() -> int:
+        """How many statements."""
+        is_built.clear()
+        event.listen(engine, "before_cursor_execute", note)
+        question_of(story.runtime, project_id, spec)
+        event.remove(engine, "before_cursor_execute", note)
+        assert not any(is_built)
+        return len(is_built)
+
+    assert evaluated() == 3, "without pools nothing is asked about them"
+    story.quote(0, [(-60, 3_600_000)])
+    assert evaluated() == 5
 
 
 # --- estimate against actual ----------------------------------------------------------------------
