@@ -30,6 +30,7 @@ from app.orchestration.gang.stop_job import command_stop, resume
 from app.orchestration.queue.submit_job import build_submission, submit_job
 from app.storage.access.key_repository import KeyOwner
 from app.storage.session.engine import make_engine
+from tests.bench.api.audit_parts import measure_parts
 from tests.bench.bench_environment import BenchEnvironment
 from tests.bench.process_cost import Meter, cpu_seconds
 from tests.bench.results import Figure
@@ -45,8 +46,9 @@ number, so that as many commands pause as resume."""
 
 
 def measure(around: BenchEnvironment) -> list[Figure]:
-    """Each figure is the median of the differences between neighbouring blocks."""
-    engine = make_engine(around.postgres.clone())
+    """Each figure with a goal is the median of the differences between neighbouring blocks."""
+    url = around.postgres.clone()
+    engine = make_engine(url)
     try:
         project_id = make_project(engine, "vision")
         make_key(engine, project_id)
@@ -66,6 +68,7 @@ def measure(around: BenchEnvironment) -> list[Figure]:
         return [
             _figure(around, "a command's row", command),
             _figure(around, "a submission's row", submit),
+            measure_parts(around, url, runtime, ada),
         ]
     finally:
         engine.dispose()
