@@ -7,7 +7,7 @@ row or ordering anything (orchestration). A waiver is never counted on before it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.units.apportionment import divide_up
@@ -17,7 +17,8 @@ from app.domain.units.money import format_usd
 SECONDS_PER_HOUR = 3600
 _CENT_MICROUSD = 10_000
 FIRST_STRETCH_SECONDS = 900
-"""A claim must afford the new gang's first 15 minutes, on the clock of the bill."""
+"""A claim must afford the new gang's first 15 minutes, on the clock of the bill: see
+`start_microusd` for what else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class ReserveWindow:
         )
         return wall * self.billing_speed
 
+    def at_speed(self, billing_speed: int) -> ReserveWindow:
+        """The same time, of a machine whose bill runs so much faster than the real clock."""
+        return replace(self, billing_speed=Fraction(billing_speed))
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
@@ -81,11 +86,31 @@ def first_segment_microusd(prices_microusd_per_hour: Iterable[int]) -> int:
     return sum(_cost_up(price, FIRST_STRETCH_SECONDS) for price in prices_microusd_per_hour)
 
 
+def start_microusd(prices_microusd_per_hour: Iterable[int], window: ReserveWindow) -> int:
+    """What must be left for a new gang to start, or it would be stopped as soon as it runs.
+
+    Its first 15 billed minutes. These are minutes of work only where the bill runs at the real
+    clock. A faster bill reserves more than that for saving and releasing the machines, so there the
+    reserve comes on top. One price per machine; window: at the billing speed of the pool.
+    """
+    prices = list(prices_microusd_per_hour)
+    first = first_segment_microusd(prices)
+    if window.billing_speed <= 1:
+        return first
+    return first + reserve_microusd((LiveInstance(price, 0) for price in prices), window)
+
+
 def first_segment_words(billing_speed: int) -> str:
     """What `first_segment_microusd` pays for; the bill's clock may be faster than the real one."""
     if billing_speed <= 1:
         return "the first 15 minutes"
     return f"the first 15 minutes of the bill{billed_as(billing_speed)},"
+
+
+def start_words(billing_speed: int) -> str:
+    """What `start_microusd` pays for."""
+    words = first_segment_words(billing_speed)
+    return words if billing_speed <= 1 else f"{words} with saving and releasing the machines"
 
 
 def left_microusd(
@@ -102,18 +127,18 @@ def claim_allowed(
     *,
     spent_microusd: int,
     reserve_microusd: int,
-    first_microusd: int,
+    start_microusd: int,
     budget_microusd: int | None,
     billing_speed: int = 1,
 ) -> BudgetCheck:
-    """May a gang be rented: spent + reserve + its first 15 billed minutes must fit the cap."""
-    left = left_microusd(budget_microusd, spent_microusd, reserve_microusd + first_microusd)
+    """May a gang be rented: spent + reserve + what its start needs must fit the cap."""
+    left = left_microusd(budget_microusd, spent_microusd, reserve_microusd + start_microusd)
     if left is None or budget_microusd is None:
         return BudgetCheck(True, "No budget is set.")
     figures = (
         f"{format_usd(spent_microusd)} is spent, {format_usd(reserve_microusd)} is reserved for "
-        f"running machines and {first_segment_words(billing_speed)} would cost "
-        f"{format_usd(first_microusd)}"
+        f"running machines and {start_words(billing_speed)} would cost "
+        f"{format_usd(start_microusd)}"
     )
     cap = format_usd(budget_microusd)
     if left >= 0:

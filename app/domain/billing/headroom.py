@@ -7,19 +7,16 @@ arithmetic of one budget (`budget`), or reading and writing its row (`reserve_bu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 
 from app.domain.billing.budget import (
-    FIRST_STRETCH_SECONDS,
-    SECONDS_PER_HOUR,
     BudgetCheck,
     LiveInstance,
     ReserveWindow,
     claim_allowed,
-    first_segment_microusd,
     name_budget,
     reserve_microusd,
+    start_microusd,
 )
 from app.domain.billing.egress import Restore, restore_microusd
 from app.domain.market.offer import Offer
@@ -39,8 +36,8 @@ class BudgetLine:
 class CoveredBids:
     """The bids that a launch may be made with; none: check says which budget is short.
 
-    reserved_microusd: what is then held for the job, its live machines included: of the launch the
-    first 15 billed minutes in the dearest pool.
+    reserved_microusd: what is then held for the job, its live machines included: of the launch
+    what its start needs in the dearest pool.
     """
 
     check: BudgetCheck
@@ -74,12 +71,12 @@ class Headroom:
         """
         check = BudgetCheck(False, "No pool is offered.")
         speed = max((bid.billing_speed for bid in bids), default=1)
-        for price in sorted({self._price(bid) for bid in bids}, reverse=True):
-            first = first_segment_microusd([price] * count)
-            check = self._covers(self.held_microusd, first, speed)
+        needs = [(bid, self._start(bid, count)) for bid in bids]
+        for most in sorted({need for _, need in needs}, reverse=True):
+            check = self._covers(self.held_microusd, most, speed)
             if check.yes:
-                covered = tuple(bid for bid in bids if self._price(bid) <= price)
-                return CoveredBids(check, covered, self.held_microusd + first)
+                covered = tuple(bid for bid, need in needs if need <= most)
+                return CoveredBids(check, covered, self.held_microusd + most)
         return CoveredBids(check)
 
     def covers_both(self, coming: Iterable[Offer] = ()) -> bool:
@@ -91,20 +88,19 @@ class Headroom:
         """
         held = self.held_microusd
         for offer in coming:
-            window = replace(self.window, billing_speed=Fraction(offer.billing_speed))
             machine = LiveInstance(offer.cost_microusd_per_hour, billed_seconds=0)
-            held += reserve_microusd([machine], window)
+            held += reserve_microusd([machine], self.window.at_speed(offer.billing_speed))
         return self._covers(2 * held, 0).yes
 
     def _covers(
-        self, held_microusd: int, first_microusd: int, billing_speed: int = 1
+        self, held_microusd: int, start_microusd: int, billing_speed: int = 1
     ) -> BudgetCheck:
         check = BudgetCheck(True, "No budget is set.")
         for line in self.lines:
             said = claim_allowed(
                 spent_microusd=line.spent_microusd,
                 reserve_microusd=line.reserved_by_others + held_microusd,
-                first_microusd=first_microusd,
+                start_microusd=start_microusd,
                 budget_microusd=line.cap_microusd,
                 billing_speed=billing_speed,
             )
@@ -114,7 +110,8 @@ class Headroom:
                 check = BudgetCheck(True, name_budget(said.sentence, of_project=line.of_project))
         return check
 
-    def _price(self, bid: Offer) -> int:
-        """Per hour; the restore falls into its first 15 minutes as a whole."""
-        once = restore_microusd(self.restore, bid.pool)
-        return bid.cost_microusd_per_hour + once * SECONDS_PER_HOUR // FIRST_STRETCH_SECONDS
+    def _start(self, bid: Offer, count: int) -> int:
+        """What must be left for it; the restore falls into the first 15 minutes as a whole."""
+        window = self.window.at_speed(bid.billing_speed)
+        restores = count * restore_microusd(self.restore, bid.pool)
+        return start_microusd([bid.cost_microusd_per_hour] * count, window) + restores

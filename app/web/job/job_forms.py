@@ -7,6 +7,7 @@ to the same commands.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated
 from uuid import UUID
 
@@ -22,8 +23,9 @@ from app.domain.spec.job_spec import parse_spec
 from app.domain.units.errors import InvalidValue
 from app.domain.units.money import parse_usd
 from app.orchestration.gang.command_job import command_job
+from app.orchestration.gang.reserve_budget import reserve_window
 from app.orchestration.placement.unmet_requirements import quoted_pools, unmet_requirements
-from app.web.job.resume_outlook import microusd_to_add
+from app.web.job.resume_outlook import START_OF_MACHINES, microusd_to_add
 from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, redirect
 from app.web.session import Visitor
 
@@ -113,12 +115,13 @@ def _require_enough(parts: PageParts, job_id: UUID, added_microusd: int) -> None
     spec, runtime = parse_spec(paused.spec), parts.runtime
     quoted, now = quoted_pools(parts.jobs, spec), runtime.clock.now()
     unmet = unmet_requirements(quoted, spec, now, paused, limits=runtime.limits)
-    least = microusd_to_add(unmet, budget, spec.nodes.least)
+    window = reserve_window(runtime.limits, Fraction(1))
+    least = microusd_to_add(unmet, budget, spec.nodes.least, window)
     if added_microusd < least:
         raise InvalidValue(
-            f"The budget must be at least {enough_text(budget.cap_microusd + least)} for the first "
-            f"15 minutes of its machines, or the job is paused again: add {enough_text(least)} or "
-            "more, at the prices of now.",
+            f"The budget must be at least {enough_text(budget.cap_microusd + least)} for "
+            f"{START_OF_MACHINES}, or the job is paused again: add {enough_text(least)} or more, "
+            "at the prices of now.",
             "add_budget_usd",
         )
 

@@ -32,6 +32,7 @@ from app.domain.wording.decision_words import ORDER_BY_PRICE, ORDER_BY_SPEED
 from app.domain.wording.event_words import without_doubles
 from app.orchestration.estimates.as_it_runs import AsItRuns, as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.orchestration.gang.reserve_budget import reserve_window
 from app.orchestration.placement.unmet_requirements import (
     UnmetRequirements,
     quoted_pools,
@@ -192,7 +193,7 @@ def job_view(parts: PageParts, job_id: UUID) -> JobDetails:
             decision=newest,
         ),
         failure=job_failure(parts, job, timeline),
-        resume=_resume(facts, spec, left, unmet),
+        resume=_resume(parts, facts, spec, left, unmet),
         attempts=facts.counts.attempts,
         interruptions=facts.counts.interruptions,
         last_checkpoint=facts.last_checkpoint,
@@ -261,13 +262,18 @@ def _unmet(
 
 
 def _resume(
-    facts: JobFacts, spec: JobSpec, left: WorkLeft, unmet: UnmetRequirements | None
+    parts: PageParts,
+    facts: JobFacts,
+    spec: JobSpec,
+    left: WorkLeft,
+    unmet: UnmetRequirements | None,
 ) -> ResumeOutlook | None:
     """What a paused job will need; None for any other."""
     if facts.job.state is not JobState.PAUSED or unmet is None:
         return None
     saved, budget = facts.last_checkpoint, facts.budget
-    return resume_outlook(facts.job, left, saved, unmet, budget, spec.nodes.least)
+    window = reserve_window(parts.runtime.limits, Fraction(1))
+    return resume_outlook(facts.job, left, saved, unmet, budget, spec.nodes.least, window)
 
 
 def _prices(parts: PageParts, timeline: JobTimeline) -> Prices:

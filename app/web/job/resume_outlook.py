@@ -6,8 +6,14 @@ Not here: which machines it will get (placement decides then), or resuming (`job
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from app.domain.billing.budget import enough_text, first_segment_microusd, left_microusd
+from app.domain.billing.budget import (
+    ReserveWindow,
+    enough_text,
+    left_microusd,
+    start_microusd,
+)
 from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
 from app.domain.spec.job_spec_values import MIN_BUDGET_MICROUSD
@@ -17,6 +23,9 @@ from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_requirements import OfferRow, UnmetRequirements
 from app.storage.reports.job_facts import LastCheckpoint
 from app.web import formats
+
+START_OF_MACHINES: Final = "the first 15 minutes of its machines, with saving and releasing them"
+"""What a budget must pay for when a job is resumed."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +52,12 @@ def resume_outlook(
     unmet: UnmetRequirements,
     budget: Budget,
     least_nodes: int,
+    window: ReserveWindow,
 ) -> ResumeOutlook:
     """Of a paused job. unmet: what it needs, with the pools as they are now. least_nodes: the
-    smallest gang that it begins with.
+    smallest gang that it begins with. window: the deployment's, by which a claim is measured.
     """
-    add = microusd_to_add(unmet, budget, least_nodes)
+    add = microusd_to_add(unmet, budget, least_nodes, window)
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",
@@ -58,15 +68,21 @@ def resume_outlook(
     )
 
 
-def microusd_to_add(unmet: UnmetRequirements, budget: Budget, least_nodes: int) -> int:
-    """What the budget lacks for a start: the first 15 minutes of the smallest gang, as of a claim.
+def microusd_to_add(
+    unmet: UnmetRequirements, budget: Budget, least_nodes: int, window: ReserveWindow
+) -> int:
+    """What the budget lacks for a start of the smallest gang, by the rule of a claim.
 
     In the cheapest pool that fits now. Without one, what a budget lacks that is used up. At least
     a cent, the least that a budget can grow by.
     """
-    prices = [offer.cost_microusd_per_hour for offer in _fitting(unmet)]
-    first = first_segment_microusd([min(prices)] * least_nodes) if prices else 1
-    left = left_microusd(budget.cap_microusd, budget.spent_microusd, first)
+    starts = (
+        start_microusd(
+            [offer.cost_microusd_per_hour] * least_nodes, window.at_speed(offer.billing_speed)
+        )
+        for offer in _fitting(unmet)
+    )
+    left = left_microusd(budget.cap_microusd, budget.spent_microusd, min(starts, default=1))
     return 0 if left is None or left >= 0 else max(MIN_BUDGET_MICROUSD, -left)
 
 
@@ -113,7 +129,7 @@ def budget_words(budget: Budget, add: int) -> str | None:
     if not add:
         return f"{told}."
     least = (
-        f"it needs a budget of at least {enough_text(cap + add)}, {enough_text(add)} more, for the "
-        "first 15 minutes of its machines"
+        f"it needs a budget of at least {enough_text(cap + add)}, {enough_text(add)} more, for "
+        f"{START_OF_MACHINES}"
     )
     return f"{told}: {least}, or it is paused again, at the prices of now."

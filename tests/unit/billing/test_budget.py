@@ -10,6 +10,7 @@ from app.domain.billing.budget import (
     claim_allowed,
     first_segment_microusd,
     reserve_microusd,
+    start_microusd,
     stop_ordered,
 )
 
@@ -40,8 +41,18 @@ def test_the_first_quarter_of_an_hour_counts_every_machine() -> None:
     assert first_segment_microusd([1]) == 1
 
 
+def test_a_start_is_not_stopped_as_soon_as_it_runs() -> None:
+    assert start_microusd([PRICE, PRICE], WINDOW) == first_segment_microusd([PRICE, PRICE])
+    for window in (WINDOW, WINDOW.at_speed(2), WINDOW.at_speed(60)):
+        cap = start_microusd([PRICE], window)
+        reserve = reserve_microusd([LiveInstance(PRICE, 0)], window)
+        assert not stop_ordered(spent_microusd=0, reserve_microusd=reserve, budget_microusd=cap).yes
+    # 15 billed minutes, then 200 s that are each billed as a minute, and a minute at least.
+    assert start_microusd([PRICE], WINDOW.at_speed(60)) == (900 + 200 * 60 + 60) * 1_000
+
+
 def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
-    amounts = {"spent_microusd": 500_000, "reserve_microusd": 300_000, "first_microusd": 200_000}
+    amounts = {"spent_microusd": 500_000, "reserve_microusd": 300_000, "start_microusd": 200_000}
     assert claim_allowed(**amounts, budget_microusd=1_000_000).yes
     refused = claim_allowed(**amounts, budget_microusd=999_999)
     assert not refused.yes
@@ -56,11 +67,14 @@ def test_a_claim_may_fill_the_cap_exactly_and_not_pass_it() -> None:
 
 
 def test_a_refusal_names_the_speed_of_a_bill_that_runs_faster() -> None:
-    amounts = {"spent_microusd": 0, "reserve_microusd": 0, "first_microusd": 200_000}
+    amounts = {"spent_microusd": 0, "reserve_microusd": 0, "start_microusd": 200_000}
     plain = claim_allowed(**amounts, budget_microusd=1)
     assert "the first 15 minutes would cost $0.20" in plain.sentence
     faster = claim_allowed(**amounts, budget_microusd=1, billing_speed=60)
-    told = "the first 15 minutes of the bill, each second billed as 1m, would cost $0.20"
+    told = (
+        "the first 15 minutes of the bill, each second billed as 1m, with saving and releasing the "
+        "machines would cost $0.20"
+    )
     assert told in faster.sentence
 
 
