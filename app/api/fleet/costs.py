@@ -89,6 +89,12 @@ def costs(
 
     As CSV line by line, in columns that are always the same: `by` and `label` change nothing.
     """
+    if label is not None and by is not CostGroup.LABEL:
+        raise InvalidValue(
+            f"label: by={by.value} groups by no label; write by=label to group by this one, or "
+            "leave label out",
+            "label",
+        )
     parts = parts_of(request)
     today = parts.runtime.clock.now().date()
     last = to_day or today

@@ -226,6 +226,9 @@ def test_costs_close_over_any_period(api: PeopleApi):
         ({"from": "yesterday"}, "from"),
         ({"by": "colour"}, "by"),
         ({"by": "label"}, None),
+        ({"label": "team"}, "label"),
+        ({"by": "job", "label": "team"}, "label"),
+        ({"label": "team", "format": "csv"}, "label"),
         ({"format": "xml"}, "format"),
     ],
 )
