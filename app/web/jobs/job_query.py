@@ -6,7 +6,7 @@ Here: what people may write, and one sentence for what they may not. Not here: w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time
 from typing import Any, Final
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from app.domain.lifecycle.job import LIVE_JOB_STATES, TERMINAL_JOB_STATES, JobState
 from app.domain.spec.names import NAME_LENGTH_MAX
+from app.domain.spec.spec_value import nearest
 from app.storage.reports.job_search import CONSIDERED_MAX, JobOrder, JobSearch
 
 ROWS_MAX: Final = 50
@@ -32,6 +33,7 @@ ORDER_WORDS: Final = {
     JobOrder.COST: "most spent first",
     JobOrder.RATE: "highest $/h first",
 }
+_PARAMETERS: Final = ("state", "name", "label", "sort", "group", "prefix", "page")
 _GROUPINGS: Final = {"name": True, "none": False}
 _LABELS_MAX: Final = 8
 _LABEL_MAX: Final = 300
@@ -131,12 +133,13 @@ class JobQuery:
 
 
 def read_query(given: Sequence[tuple[str, str]]) -> JobQuery:
-    """The search that an address or a form asks for; other fields are left alone."""
+    """The search that an address or a form asks for; a field that no search has is a problem."""
     # Nothing stored holds a NUL, and the database refuses to be asked for one.
     plain = [(name, value.replace("\0", "").strip()) for name, value in given]
     values = dict(plain)
     labels = [value for name, value in plain if name == "label" and value]
     problems = [
+        _parameter_problem(values),
         _state_problem(values.get("state", "")),
         _choice_problem("sort", values.get("sort", ""), [one.value for one in JobOrder]),
         _choice_problem("group", values.get("group", ""), list(_GROUPINGS)),
@@ -158,6 +161,15 @@ def read_query(given: Sequence[tuple[str, str]]) -> JobQuery:
         grouped=_GROUPINGS[values.get("group") or "name"],
         page=int(values.get("page") or 1),
     )
+
+
+def _parameter_problem(names: Iterable[str]) -> str | None:
+    """Ignored, it would make of a search the list of all jobs."""
+    for name in names:
+        if name not in _PARAMETERS:
+            meant = nearest(name, _PARAMETERS) or f". Use one of {', '.join(_PARAMETERS)}."
+            return f"There is no parameter “{name[:_SHOWN_MAX]}”{meant}"
+    return None
 
 
 def _state_words(written: str) -> str:

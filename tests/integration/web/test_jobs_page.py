@@ -250,6 +250,8 @@ def test_a_search_is_what_its_address_says(pages: Pages):
             "“=vision” is not a label. Write it as key=value, as in team=vision, or the key alone "
             "for any value.",
         ),
+        ("sate=running", "There is no parameter “sate”; did you mean 'state'?"),
+        ("foo=1", "There is no parameter “foo”. Use one of state, name, label, sort, group, "),
         ("&".join(["label=a=b"] * 9), "The address has 9 labels. Use at most 8."),
     ],
 )
