@@ -86,6 +86,7 @@ class BudgetShape(Shape):
 class JobCostShape(Shape):
     """What a job cost so far. `unbilled`: machines without a known price.
 
+    `ended_at`: null while the job may go on and cost more, even where `status` is final.
     `not_metered`: components that are missing because no price is recorded for them.
     `billing_speed`: the most seconds that one second of a machine was billed as.
     """
@@ -93,6 +94,7 @@ class JobCostShape(Shape):
     job_id: UUID
     project_id: UUID
     name: str
+    ended_at: datetime | None
     status: CostStatus
     statement: StatementShape
     instances: list[InstanceCostShape]

@@ -27,6 +27,7 @@ cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; v
 BOOKS_OPEN: Final = 1
 _LABELS_OF_JOBS: Final = 500
 _LABELS_NAMED: Final = 12
+_FIRM: Final = ("final", "reconciled")
 _GROUPS: Final = ("job", "project", "label:NAME", "pool", "gpu")
 
 
@@ -132,7 +133,7 @@ def print_job_cost(terminal: Terminal, found: dict[str, Any]) -> None:
             ("where it went", went),
             ("total", f"{wording.money(total)} ({found['status']})"),
             ("waived", _if_any(statement["waived_microusd"])),
-            ("on-demand", _comparison(statement)),
+            ("on-demand", _comparison(statement, " so far" if _may_grow(found) else "")),
             ("budget", _budget(found["budget"])),
             ("not metered", ", ".join(map(component_words, found["not_metered"]))),
             (
@@ -266,12 +267,20 @@ def _machine_note(row: dict[str, Any]) -> str:
     return ", ".join(notes)
 
 
-def _comparison(statement: dict[str, Any]) -> str:
+def _may_grow(found: dict[str, Any]) -> bool:
+    """Whether the job may cost more: a paused one may go on, though its machines' bills are final.
+
+    A server of the release before does not say whether a job has ended.
+    """
+    return found["status"] not in _FIRM or found.get("ended_at", "") is None
+
+
+def _comparison(statement: dict[str, Any], so_far: str) -> str:
     compared, saved = statement["on_demand_comparison_microusd"], statement["net_saved_microusd"]
     if not compared or saved is None:
         return ""
     share = saved_size(saved / compared)
-    told = f"{share} saved, net" if saved >= 0 else f"this job cost {share} more"
+    told = f"{share} saved{so_far}, net" if saved >= 0 else f"this job cost {share} more{so_far}"
     return f"{wording.money(compared)} for the same work, so {told}"
 
 

@@ -68,6 +68,7 @@ class InstanceCost:
 class JobCost:
     """What a job cost so far, where it went, and what it would have cost on demand.
 
+    ended_at: None while the job may go on and cost more, even if all that it ran is final.
     billing_speed: the most seconds that one second of its machines was billed as.
     booked_until_at: up to when every machine is booked, None when none ran. unbilled: machines
     that cannot be billed because no price is known for their start. not_metered: components that
@@ -78,6 +79,7 @@ class JobCost:
     job_id: UUID
     project_id: UUID
     name: str
+    ended_at: datetime | None
     status: CostStatus
     statement: JobCostStatement
     instances: tuple[InstanceCost, ...]

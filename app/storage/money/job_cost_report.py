@@ -96,6 +96,7 @@ def job_cost(connection: Connection, job_id: UUID, invoices: Invoices | None) ->
         job_id=job_id,
         project_id=job.project_id,
         name=job.name,
+        ended_at=job.ended_at,
         status=status,
         statement=job_cost_statement(list(costs.values()), steps, _yardstick(job, ran, costs)),
         instances=rows,

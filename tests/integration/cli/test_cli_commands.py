@@ -390,7 +390,7 @@ def test_what_a_job_cost(world: World):
     assert "$3.60 (accruing)" in out
     assert "useful $3.00 (83 %)  boot $0.600 (17 %)" in out
     # 3,000 useful seconds and one boot of 600, at $10.80 an hour.
-    assert "$10.80 for the same work, so 66 % saved, net" in out
+    assert "$10.80 for the same work, so 66 % saved so far, net" in out
     assert "$25.00, $21.40 left" in out
     assert "not checked yet ($3.60)" in out
     assert "waived" in world.cli.ok("cost", "report", "older").out

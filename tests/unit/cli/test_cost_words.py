@@ -27,6 +27,7 @@ def cost(total: int, compared: int | None, ratio: float | None) -> dict[str, Any
             "net_saved_ratio": ratio,
         },
         "instances": [],
+        "ended_at": "2026-03-01T12:00:00+00:00",
         "status": "final",
         "budget": {"cap_microusd": None, "spent_microusd": total},
         "not_metered": [],
@@ -76,6 +77,26 @@ def test_a_saving_is_one_figure_on_the_page_in_the_list_the_bill_and_the_demo(
     assert f"so {words}" in out.getvalue()
     assert bill(document)[-1].endswith(in_demo)
     assert formats.saved(ratio) == wording.saved(ratio) == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "so_far"),
+    [
+        ({}, ""),
+        ({"status": "reconciled"}, ""),
+        ({"status": "accruing", "ended_at": None}, " so far"),
+        ({"status": "provisional"}, " so far"),
+        # Paused: all machines' bills are final, and the job may go on.
+        ({"ended_at": None}, " so far"),
+    ],
+)
+def test_a_saving_that_may_change_is_told_so_far(state: dict[str, Any], so_far: str) -> None:
+    for compared, ratio in ((40_000, 0.5), (16_000, -0.25)):
+        out = io.StringIO()
+        document = {**cost(20_000, compared, ratio), **state}
+        print_job_cost(Terminal(out=out, errors=io.StringIO()), document)
+        saved, more = f"so 50 % saved{so_far}, net\n", f"so this job cost 25 % more{so_far}\n"
+        assert (saved if ratio > 0 else more) in out.getvalue()
 
 
 def test_a_faster_bill_is_said_below_a_cost_and_not_where_there_is_none() -> None:

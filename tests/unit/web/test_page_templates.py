@@ -22,7 +22,8 @@ from app.web.page_frame import render
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 COST = JobCost(
-    job_id=UUID(int=1), project_id=UUID(int=2), name="digits", status=CostStatus.ACCRUING,
+    job_id=UUID(int=1), project_id=UUID(int=2), name="digits", ended_at=None,
+    status=CostStatus.ACCRUING,
     statement=JobCostStatement(
         total_microusd=460_000, by_component={Component.COMPUTE: 460_000, Component.DISK: 0},
         by_activity={Activity.USEFUL: 460_000}, by_instance={}, waived_microusd=0,
