@@ -49,18 +49,13 @@ def part_percent(percents: float) -> str:
 
 
 def against(ratio: float | None) -> str:
-    """A share of on-demand's price as the difference to it: 0.3 → "−70 %"."""
-    return DASH if ratio is None else _with_minus(difference(ratio))
+    """A share of on-demand's price as the difference to it: 0.3 → "-70 %"."""
+    return DASH if ratio is None else difference(ratio)
 
 
 def change(by: float | None) -> str:
-    """A difference with its sign: 0.12 → "+12 %", -0.17 → "−17 %"."""
-    return DASH if by is None else _with_minus(signed_percent(by))
-
-
-def _with_minus(percents: str) -> str:
-    """With a minus as long as the plus."""
-    return percents.replace("-", "−")
+    """A difference with its sign: 0.12 → "+12 %", -0.17 → "-17 %"."""
+    return DASH if by is None else signed_percent(by)
 
 
 def brief(seconds: float | None) -> str:

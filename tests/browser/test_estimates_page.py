@@ -51,7 +51,7 @@ def test_the_calibration_is_a_figure_on_a_page(look: Visit, site: Site, browser:
     assert "told-3: $9.00, P90 $3.00" in cost.locator("title").all_text_contents()
     finish = look.page.get_by_role("region", name="Finish")
     expect(finish).to_contain_text("100 %")
-    expect(finish).to_contain_text("−17 %")
+    expect(finish).to_contain_text("-17 %")
     row = look.page.get_by_role("row").filter(has_text="told-3")
     expect(row).to_contain_text("$9.00")
     expect(row).to_contain_text("1h 30m")

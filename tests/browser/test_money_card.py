@@ -33,6 +33,7 @@ def test_a_job_that_cost_more_than_on_demand_is_not_green(look: Visit, site: Sit
     expect(row.locator(".good-text")).to_have_count(0)
     figure = look.page.locator(".figures div").filter(has_text="Saved, net")
     expect(figure.locator(".number")).to_have_text(re.compile("^-"))
+    expect(figure.locator(".note")).to_have_text("more than on-demand, same work")
     # One figure on the page: the table says by its words what the headline says by its sign.
     share = (figure.locator(".number").text_content() or "").removeprefix("-")
     expect(row.locator(".muted")).to_have_text(share)

@@ -40,7 +40,7 @@ def test_the_panel_shows_every_pool_and_follows_new_decisions(look: Visit, site:
     rows = panel.locator("table.pools tbody tr")
     expect(rows).to_have_count(4)
     expect(rows.first.get_by_role("img", name="chosen")).to_be_visible()
-    for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "−70 %", "2m", "0.08", "$2.95",
+    for told in ("us-west-2a · p3.2xlarge · spot", "$0.918/h", "-70 %", "2m", "0.08", "$2.95",
                  "1h 35m", "the most progress for its price and expected life"):  # fmt: skip
         expect(rows.first).to_contain_text(told)
     expect(rows.nth(2)).to_contain_text("has capacity for 1 of 2")

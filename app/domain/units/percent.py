@@ -1,6 +1,6 @@
 """A share for people, in percent: "30 %" with a space, and "-" before what is less.
 
-All that people read comes from here; pages put a longer minus into differences.
+All that people read comes from here, on pages and in commands.
 """
 
 import math

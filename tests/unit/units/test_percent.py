@@ -32,4 +32,4 @@ def test_days_and_times_have_one_form_in_utc():
     late = datetime(2026, 10, 31, 23, 30, 5, tzinfo=timezone(-timedelta(hours=2)))
     assert (day_of(late), day_and_minute(late)) == ("2026-11-01", "2026-11-01 01:30")
     assert day_text(date(2026, 11, 1)) == "2026-11-01"
-    assert formats.change(-0.17) == "−17 %"
+    assert (formats.change(-0.17), formats.against(0.3)) == ("-17 %", "-70 %")
