@@ -22,7 +22,17 @@ from app.domain.units.percent import saved_size
 from app.domain.wording.cost_words import component_words
 from app.domain.wording.machine_words import billing_speed_words, ended_words
 
-cost = CommandList(cls=DefaultCommandGroup, help="What a job or a period cost; verify the books.")
+_HELP: Final = """What a job or a period cost; verify the books.
+
+Without a command it is `report`, which takes a JOB, or --by, --since and --csv
+for a period.
+
+\b
+Examples:
+  lowtide cost bert-ft
+  lowtide cost --by label:team --since 7d
+"""
+cost = CommandList(cls=DefaultCommandGroup, help=_HELP)
 
 BOOKS_OPEN: Final = 1
 _LABELS_OF_JOBS: Final = 500
@@ -64,7 +74,10 @@ def report(
         _print_period(invocation, by or "job", since, csv)
         return
     if by is not None or since is not None or csv:
-        raise CommandFailed("--by, --since and --csv are for a period; leave the job out, or these")
+        raise CommandFailed(
+            "--by, --since and --csv show a period, not one job: leave them out to see what "
+            f"{job[:40]} cost, or leave {job[:40]} out to see the period"
+        )
     try:
         found = invocation.api.get(f"{job_path(invocation.api, job)}/cost")
     except CommandFailed as failed:

@@ -397,7 +397,7 @@ def test_what_a_job_cost(world: World):
     found = world.cli.ok("cost", "digits", "--json").json
     assert found["statement"]["total_microusd"] == 3_600_000
     assert world.cli.ok("cost", "digits", "-q").out == "$3.600000\n"
-    assert "leave the job out" in world.cli.fails(2, "cost", "digits", "--csv").errors
+    assert "leave digits out" in world.cli.fails(2, "cost", "digits", "--csv").errors
     told = world.cli.fails(2, "cost", "verfy").errors
     assert "There is no job 'verfy'" in told
     assert "Did you mean `lowtide cost verify`?" in told

@@ -44,6 +44,12 @@ def test_usage_names_arguments_by_their_words():
     assert usages["lowtide submit"] == "Usage: lowtide submit [OPTIONS] [FILE]"
 
 
+def test_the_help_of_costs_shows_what_can_be_written_without_a_command():
+    [(command, context)] = [(one, at) for name, one, at in _program() if name == "lowtide cost"]
+    text = command.get_help(context)
+    assert all(word in text for word in ("JOB", "--by", "--since", "--csv", "lowtide cost bert-ft"))
+
+
 def test_limits_of_numbers_are_words():
     [(command, context)] = [(one, at) for name, one, at in _program() if name == "lowtide offers"]
     assert "[default: 30; 1 to 90]" in command.get_help(context)
