@@ -60,7 +60,7 @@ class CheckpointCallback(Callback):
             trainer.should_stop = True
 
     def leave(self, trainer: Any) -> NoReturn:
-        """After ``fit()``: saves the end and ends the process as drained or finished."""
+        """After ``fit()``: saves the end, ends the process (drained or finished). Never returns."""
         step = trainer.global_step
         if self.draining:
             self.hooks.leave_drained(step)

@@ -84,7 +84,7 @@ class DrainCallback(TrainerCallback):  # type: ignore[misc]
         self._published = self._published[-kept:]
 
     def leave(self, trainer: Any) -> NoReturn:
-        """After ``train()``: ends the process as drained or finished."""
+        """After ``train()``: ends the process as drained or finished. Never returns."""
         step = trainer.state.global_step
         if self.draining:
             self.hooks.leave_drained(step)

@@ -15,6 +15,7 @@ script, which runs unchanged (Ctrl-C drains, saves go to ./checkpoints). ::
             hooks.save(step, write, final=step == total)  # write(folder) puts your files there
         if draining and step < total:
             hooks.leave_drained(step)               # exit 75: saved, go on elsewhere
+    export()                                        # here, because finish() does not return
     hooks.finish(total)
 """
 
@@ -184,11 +185,18 @@ class Hooks:
         self._tell({k: v for k, v in line.items() if v is not None})
 
     def finish(self, step: int) -> NoReturn:
-        """The end of a good run, whatever a library's exit handlers do afterwards."""
+        """Ends this process as finished, with exit code 0. Never returns.
+
+        Export, upload and close your loggers before it: no line after it runs, and no ``finally``,
+        end of a ``with`` or exit handler does.
+        """
         self._leave("finished", 0, step)
 
     def leave_drained(self, step: int) -> NoReturn:
-        """Ends this process as drained: ``step`` is saved, and another machine goes on from it."""
+        """Ends this process as drained, with exit code 75. Never returns, as ``finish``.
+
+        ``step`` is saved, and another machine goes on from it.
+        """
         self._leave("drained", EXIT_DRAINED, step)
 
     def _leave(self, outcome: str, code: int, step: int) -> NoReturn:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,6 +250,25 @@ def test_the_device_is_the_gpu_of_this_rank_and_the_current_one(gangs: ScriptGan
     _, ended = gangs.run("own_device")
     alone = ["cuda:0", "current 0"]
     assert values(ended) == [[alone, alone], [["cuda:1", "current 1"], alone]]
+
+
+@pytest.mark.parametrize(("ending", "status"), [("finish", 0), ("leave_drained", 75)])
+def test_nothing_after_the_end_of_a_run_is_run(ending: str, status: int, tmp_path: Path):
+    """As docs/your-own-script.md says: exports and uploads come before it."""
+    (tmp_path / "script.py").write_text(
+        "import atexit\nfrom trainer.hooks import Hooks\n"
+        "atexit.register(print, 'exit handler')\nhooks = Hooks()\nprint('before')\n"
+        f"try:\n    hooks.{ending}(3)\n    print('after')\nfinally:\n    print('finally')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"],
+        env={"PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("before\n", "", status)
 
 
 def test_a_script_that_is_asked_to_stop_knows_how_long_it_has(
