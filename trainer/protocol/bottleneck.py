@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-Bound = Literal["data", "checkpoint", "all_reduce", "small_steps", "compute"]
+Bound = Literal["data", "checkpoint", "all_reduce", "pause", "small_steps", "compute"]
 
 DATA_WAIT_MOST: Final = 0.20
 CHECKPOINT_MOST: Final = 0.05
 ALL_REDUCE_MOST: Final = 0.25
+PAUSE_MOST: Final = 0.05
 GPU_BUSY_LEAST: Final = 30.0
 """Percent: below it somebody pays for a GPU that mostly waits."""
 
@@ -26,8 +27,8 @@ class Shares:
 
     data_wait: the step could not begin. all_reduce: a rank waited, in the mean of all, for the
     others and the network while it had nothing to compute. checkpoint: training stood still or
-    went slower for it. gpu_utilization: percent of the time in which any kernel ran, None without
-    a GPU. ranks: processes that train together.
+    went slower for it. pause: the job asked for one after each step. gpu_utilization: percent of
+    the time in which any kernel ran, None without a GPU. ranks: processes that train together.
     """
 
     data_wait: float
@@ -35,11 +36,12 @@ class Shares:
     checkpoint: float
     gpu_utilization: float | None = None
     ranks: int = 1
+    pause: float = 0.0
 
     @property
     def compute(self) -> float:
         """What is left for computing."""
-        return max(0.0, 1.0 - self.data_wait - self.all_reduce - self.checkpoint)
+        return max(0.0, 1.0 - self.data_wait - self.all_reduce - self.checkpoint - self.pause)
 
     def metrics(self) -> dict[str, float]:
         """As numbers of a progress line."""
@@ -50,6 +52,8 @@ class Shares:
             "share_compute": self.compute,
             "ranks": float(self.ranks),
         }
+        if self.pause:
+            numbers["share_pause"] = self.pause
         if self.gpu_utilization is not None:
             numbers["gpu_utilization"] = self.gpu_utilization
         return numbers
@@ -64,8 +68,8 @@ class Diagnosis:
 
     @property
     def is_advice(self) -> bool:
-        """False when the machine does what it was rented for."""
-        return self.bound != "compute"
+        """False when the machine does what it was rented for, or pauses as the job asks."""
+        return self.bound not in ("compute", "pause")
 
 
 def verdict(shares: Shares) -> Diagnosis:
@@ -93,6 +97,12 @@ def verdict(shares: Shares) -> Diagnosis:
             f"Checkpoints cost {_percent(shares.checkpoint)} of the time{gpu}: save less often,"
             " or to a faster disk.",
         )
+    if shares.pause > PAUSE_MOST:
+        return Diagnosis(
+            "pause",
+            f"The pause after each step (step_delay_seconds) takes {_percent(shares.pause)} of the"
+            f" time{gpu}, as the job asks; computing takes {_percent(shares.compute)}.",
+        )
     if idle:
         return Diagnosis(
             "small_steps",
@@ -114,6 +124,7 @@ def shares_of(metrics: Mapping[str, float]) -> Shares | None:
         checkpoint=metrics.get("share_checkpoint", 0.0),
         gpu_utilization=metrics.get("gpu_utilization"),
         ranks=int(metrics.get("ranks", 1)),
+        pause=metrics.get("share_pause", 0.0),  # a trainer without a pause tells none
     )
 
 

@@ -21,6 +21,7 @@ from trainer.training.gang.ending import Ending
 from trainer.training.loop.learning_rate import learning_rate_at
 from trainer.training.loop.target import is_best, target_reached
 from trainer.training.rank_run import RankTrainer
+from trainer.training.reporting.goodput import Bucket
 from trainer.training.reporting.place import Place
 from trainer.training.saving.save_schedule import SaveSchedule
 from trainer.training.started_rank import StartedRank
@@ -81,7 +82,8 @@ def train(run: RankTrainer, stop: drain.StopRequest) -> Ending:
             break
         place.step += 1
         if config.step_delay_seconds > 0:
-            time.sleep(config.step_delay_seconds)
+            with progress.ledger.spending(Bucket.PAUSE):
+                time.sleep(config.step_delay_seconds)
         # One small all-reduce carries the loss, "I was asked to stop", "a save is due", "my share
         # of the last one is still on its way" (one checkpoint at a time), how long I waited for
         # the others, and "my next samples have not come".

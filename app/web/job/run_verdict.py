@@ -25,12 +25,13 @@ class RunVerdict:
     def parts(self) -> tuple[tuple[str, float], ...]:
         """(name, percent) of each share, in the order in which they are shown."""
         shares = self.shares
-        return (
+        parts = (
             ("compute", 100 * shares.compute),
             ("data wait", 100 * shares.data_wait),
             ("all reduce", 100 * shares.all_reduce),
             ("checkpoint", 100 * shares.checkpoint),
         )
+        return (*parts, ("pause", 100 * shares.pause)) if shares.pause else parts
 
 
 def run_verdict(contacts: Iterable[Contact]) -> RunVerdict | None:

@@ -128,6 +128,9 @@ def test_one_machines_notice_drains_all_ranks_at_one_step(drained: list[Machine]
     manifest = read_manifest(drained[0].checkpoint(endings[0]["step"]))
     assert (manifest["step"], manifest["final"]) == (endings[0]["step"], False)
     assert not (drained[1].folder / "checkpoints").exists()
+    # Each step's pause is counted as such, and not as training.
+    buckets = drained[0].lines("goodput")[-1]["buckets"]
+    assert buckets["pause"] >= 0.02 * endings[0]["step"]
 
 
 def test_only_the_newest_two_checkpoints_stay(drained: list[Machine]) -> None:

@@ -313,6 +313,7 @@ def test_a_window_gives_shares_of_the_training_alone() -> None:
     now = [0.0]
     ledger = Ledger(0.0, lambda: now[0])
     spend = {"startup": 50, "useful_step": 4, "data_wait": 5, "eval": 70, "checkpoint_stall": 1}
+    spend["pause"] = 10
     window = BottleneckMeter(ledger)
     assert window.shares(None, 1) is None
     for name, seconds in spend.items():
@@ -321,7 +322,9 @@ def test_a_window_gives_shares_of_the_training_alone() -> None:
     ledger.all_reduce_seconds += 1
     shares = window.shares(gpu_utilization=12.0, ranks=2)
     assert shares is not None
-    assert (shares.data_wait, shares.all_reduce, shares.checkpoint) == (0.5, 0.1, 0.1)
+    assert window.seconds() == 20
+    assert (shares.data_wait, shares.all_reduce, shares.checkpoint) == (0.25, 0.05, 0.05)
+    assert (shares.pause, shares.compute) == (0.5, pytest.approx(0.15))
     assert (shares.gpu_utilization, shares.ranks) == (12.0, 2)
     window.restart()
     assert window.shares(None, 1) is None

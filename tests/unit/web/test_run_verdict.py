@@ -34,6 +34,9 @@ def test_rank_0_of_the_newest_attempt_is_believed():
         ("all reduce", 0.0),
         ("checkpoint", 2.0),
     )
+    paused = run_verdict([contact(1, step=9, metrics=Shares(0.0, 0.0, 0.0, pause=0.75).metrics())])
+    assert paused is not None
+    assert (paused.parts[0], paused.parts[-1]) == (("compute", 25.0), ("pause", 75.0))
 
 
 def test_a_trainer_that_tells_no_shares_has_no_verdict():

@@ -11,6 +11,7 @@ from trainer.training.reporting.goodput import Bucket, Ledger
 
 _STEPPING = (Bucket.USEFUL_STEP, Bucket.RECOMPUTED_STEP)
 _SAVING = (Bucket.CHECKPOINT_STALL, Bucket.CHECKPOINT_INFLATION)
+_COUNTED = (*_STEPPING, *_SAVING, Bucket.DATA_WAIT, Bucket.PAUSE)
 
 
 class BottleneckMeter:
@@ -30,7 +31,7 @@ class BottleneckMeter:
     def seconds(self) -> float:
         """What the shares are of, so far."""
         spent = self._spent()
-        return sum(spent[bucket] for bucket in (*_STEPPING, *_SAVING, Bucket.DATA_WAIT))
+        return sum(spent[bucket] for bucket in _COUNTED)
 
     def _spent(self) -> dict[Bucket, float]:
         now = self._ledger.seconds()
@@ -42,13 +43,14 @@ class BottleneckMeter:
         stepping = sum(spent[bucket] for bucket in _STEPPING)
         saving = sum(spent[bucket] for bucket in _SAVING)
         waited = self._ledger.all_reduce_seconds - self._waited_before
-        total = stepping + saving + spent[Bucket.DATA_WAIT]
+        total = sum(spent[bucket] for bucket in _COUNTED)
         if stepping <= 0:
             return None
         return Shares(
             data_wait=spent[Bucket.DATA_WAIT] / total,
             all_reduce=min(waited, stepping) / total,
             checkpoint=saving / total,
+            pause=spent[Bucket.PAUSE] / total,
             gpu_utilization=gpu_utilization,
             ranks=ranks,
         )

@@ -31,6 +31,7 @@ class Bucket(StrEnum):
     USEFUL_STEP = "useful_step"
     RECOMPUTED_STEP = "recomputed_step"  # of a step that an earlier attempt had done
     DATA_WAIT = "data_wait"  # the step could not begin: its samples were not there
+    PAUSE = "pause"  # after a step, as the option step_delay_seconds asks
     EVAL = "eval"
     CHECKPOINT_STALL = "checkpoint_stall"  # training stood still for it
     CHECKPOINT_INFLATION = "checkpoint_inflation"  # steps were slower while it was written
@@ -49,7 +50,7 @@ PHASES = {
     "drain": Bucket.DRAIN,
 }
 """The bucket that is open when a phase line has been written. Of the others, rendezvous and
-data start are parts of ``boot`` or ``train``; data wait and inflation are parts of ``train``."""
+data start are parts of ``boot`` or ``train``; data wait, pause and inflation of ``train``."""
 
 
 class Ledger:
