@@ -31,23 +31,28 @@ Job = dict[str, Any]
 def progress_line(job: Job, now: datetime) -> str:
     """One line: bar, step, loss, rate, end, money: "██░ 12 %  step 120/1000  loss 0.21 …"."""
     progress = job["progress"]
-    parts = [job["state"]]
-    if progress["total_steps"] or progress["step"]:
-        share = None if progress["percent"] is None else progress["percent"] / 100
-        parts = [] if job["state"] == "running" else parts
-        if share is not None:
-            parts.append(f"{wording.bar(share, _BAR_CELLS)} {percent_down(share)}")
-        parts.append(steps(progress))
+    parts = [] if job["state"] == "running" and progress["step"] else [job["state"]]
+    parts += [bar(progress, _BAR_CELLS), steps(job)]
     parts += [*measured(progress), eta(progress, now), money(job["money"])]
     return "  ".join(part for part in parts if part)
 
 
-def steps(progress: dict[str, Any]) -> str:
-    """ "step 411/1,000"; before the first one "no step of 1,000"."""
-    total = progress["total_steps"]
-    if not progress["step"]:
-        return f"no step of {total:,}" if total else "no step"
-    return f"step {progress['step']:,}" + (f"/{total:,}" if total else "")
+def bar(progress: dict[str, Any], cells: int) -> str:
+    """ "██░ 12 %"; "" before the first step, as on its page, and while the total is not known."""
+    percent, step = progress["percent"], progress["step"]
+    if percent is None or not (percent or step):
+        return ""
+    return f"{wording.bar(percent / 100, cells)} {percent_down(percent / 100)}"
+
+
+def steps(job: dict[str, Any]) -> str:
+    """ "step 411/1,000"; before the first one "1,000 steps to do"; "" where nothing is known."""
+    total, step = job["progress"]["total_steps"], job["progress"]["step"]
+    if step:
+        return f"step {step:,}" + (f"/{total:,}" if total else "")
+    if not total or job["state"] == "succeeded":
+        return ""
+    return f"no step of {total:,}" if job["state"] in ENDED else f"{total:,} steps to do"
 
 
 def measured(progress: dict[str, Any]) -> list[str]:
@@ -107,15 +112,7 @@ def deadline(job: Job, now: datetime) -> str:
 def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]]:
     """Names and values of what matters about a job; empty values are left out."""
     progress, attempts = job["progress"], job["attempts"]
-    share = None if progress["percent"] is None else progress["percent"] / 100
-    reached = ""
-    if progress["total_steps"] or progress["step"]:
-        drawn = (
-            wording.NOTHING
-            if share is None
-            else f"{wording.bar(share, _BAR_CELLS)} {percent_down(share)}"
-        )
-        reached = f"{drawn}, {steps(progress)}"
+    reached = [part for part in (bar(progress, _BAR_CELLS), steps(job)) if part]
     counted = f"{attempts['count']:,}, {attempts['interruptions']:,} interrupted by the cloud"
     saved = ""
     if progress["last_checkpoint_at"] is not None:
@@ -131,7 +128,7 @@ def summary(job: Job, now: datetime, terminal: Terminal) -> list[tuple[str, str]
         ("next look", _next_look(job, now)),
         ("where", job.get("replacing") or ""),
         ("gang", _gang(job)),
-        ("progress", reached),
+        ("progress", ", ".join(reached)),
         ("measured", "" if job["state"] in AT_REST else ", ".join(measured(progress))),
         ("metrics", metrics(progress["metrics"])),
         ("eta", eta(progress, now)),

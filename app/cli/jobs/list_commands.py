@@ -16,7 +16,6 @@ from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import JobName, job_path
 from app.cli.client.terminal import Column, style_of_state
 from app.domain.units.durations import format_duration
-from app.domain.units.percent import percent_down
 
 
 @api_command(
@@ -131,9 +130,8 @@ def _saving_is_open(job: dict[str, Any]) -> bool:
 
 
 def _progress(job: dict[str, Any]) -> str:
-    if job["percent"] is not None:
-        return f"{wording.bar(job['percent'] / 100, 8)} {percent_down(job['percent'] / 100)}"
-    return f"step {job['step']:,}" if job["step"] else wording.NOTHING
+    step = f"step {job['step']:,}" if job["step"] else wording.NOTHING
+    return job_view.bar(job, 8) or step
 
 
 def _cost(job: dict[str, Any]) -> str:

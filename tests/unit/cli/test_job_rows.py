@@ -122,3 +122,8 @@ def test_a_download_is_offered_of_what_was_saved(saved_at: str | None):
 
 def test_a_job_that_is_not_done_does_not_look_done():
     assert cells(percent=99.9)["PROGRESS"].endswith(" 99 %")
+
+
+def test_a_job_before_its_first_step_has_no_progress_yet():
+    assert cells(percent=0.0)["PROGRESS"] == "-"
+    assert cells(percent=0.0, step=1)["PROGRESS"].endswith(" 0 %")

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from app.cli.client.job_view import metrics, summary
+from app.cli.client.job_view import metrics, progress_line, summary
 from app.cli.client.terminal import Terminal
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.attempt_verdict import MemberOutcome
@@ -97,10 +97,24 @@ def test_a_failed_job_that_made_no_step_shows_no_step_0() -> None:
     failed = job("failed")
     failed["progress"] |= {"step": 0, "total_steps": 2_000, "percent": 0.0}
     told = dict(summary(failed, NOW, Terminal()))
-    assert told["progress"].endswith("0 %, no step of 2,000")
+    assert told["progress"] == "no step of 2,000"
     assert told["checkpoint"] == ""
     failed["progress"] |= {"step": 1_412, "percent": 70.6}
     assert dict(summary(failed, NOW, Terminal()))["progress"].endswith("step 1,412/2,000")
+
+
+@pytest.mark.parametrize("state", ["queued", "starting", "running"])
+def test_before_the_first_step_no_bar_stands_at_0_percent(state: str) -> None:
+    """As on its page: the state, and what is to be done."""
+    new = job(state)
+    new["progress"] |= {"step": 0, "total_steps": 4_000, "percent": 0.0, "eta_from": None}
+    new["progress"] |= {"loss": None, "steps_per_second": None}
+    assert dict(summary(new, NOW, Terminal()))["progress"] == "4,000 steps to do"
+    assert progress_line(new, NOW) == f"{state}  4,000 steps to do  $0.00"
+    new["progress"] |= {"step": 1, "percent": 0.0}
+    assert " 0 %  step 1/4,000  " in progress_line(new, NOW)
+    new["progress"] |= {"step": 0, "percent": 100.0}
+    assert dict(summary({**new, "state": "succeeded"}, NOW, Terminal()))["progress"][-5:] == "100 %"
 
 
 @pytest.mark.parametrize(
