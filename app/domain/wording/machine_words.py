@@ -39,6 +39,16 @@ _ENDERS: Final[dict[str, str]] = {
     EndedBy.OUTSIDER: "somebody else",
 }
 _BEFORE_ITS_FIRST_WORD: Final = "booting"
+_CLOUDS: Final[Mapping[str, str]] = {
+    "local": "the local cloud",
+    "aws": "AWS",
+    "gcp": "Google Cloud",
+}
+
+
+def cloud_words(provider: str) -> str:
+    """Whose machine it is, as in "from the local cloud"; of a provider not known here, its name."""
+    return _CLOUDS.get(provider, provider)
 
 
 def ended_words(ended_by: str | None) -> str:
@@ -67,6 +77,18 @@ def machine_words(state: InstanceState, phase: str | None) -> str:
 def machines_in_words(number: int) -> str:
     """ "1 machine", "3 machines"."""
     return "1 machine" if number == 1 else f"{number} machines"
+
+
+def machines_at_hand(ready: int, coming: int) -> str:
+    """What a new attempt has of the machines it needs: "1 machine ready, 1 on the way".
+
+    ready: those whose agent has registered. coming: those requested, or not registered yet. Both 0:
+    it needs all of its machines.
+    """
+    if not ready:
+        return f"{machines_in_words(coming)} on the way" if coming else "requesting machines"
+    told = f"{machines_in_words(ready)} ready"
+    return f"{told}, {coming} on the way" if coming else told
 
 
 def all_machines_are(number: int) -> str:

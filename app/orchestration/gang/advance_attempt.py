@@ -29,8 +29,9 @@ from app.domain.lifecycle.instance import EndedBy, InstanceState
 from app.domain.lifecycle.job import JobEvent, JobState, stop_end_reason
 from app.domain.lifecycle.stored_documents import EndDocument, EndErrorDocument
 from app.domain.spec.job_spec import JobSpec
+from app.domain.wording.attempt_words import program_ended, program_starting, work_finished
 from app.domain.wording.checkpoint_words import where_it_starts
-from app.domain.wording.machine_words import all_machines_are, node_words
+from app.domain.wording.machine_words import all_machines_are
 from app.domain.wording.stop_words import drained_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.look_order import order_look
@@ -202,8 +203,7 @@ _STEPS = {
 def record_trainer_started(aggregate: JobAggregate) -> None:
     """The first trainer has started: the attempt runs, and the job with it.
 
-    That is before its first step: the others start, and all restore and compile. So the entries
-    tell of the trainer, not of training.
+    That is before its first step: the others start, and all restore and compile.
     """
     attempt, job, now = aggregate.attempt, aggregate.job, aggregate.now
     if attempt is None or attempt.state is not AttemptState.PREPARING:
@@ -214,8 +214,7 @@ def record_trainer_started(aggregate: JobAggregate) -> None:
     start = attempt.parent_step
     is_first = start is None and job.started_at is None
     origin = "" if is_first else f", {where_it_starts(start, job.committed_step)}"
-    machines = "1 machine" if attempt.node_count == 1 else f"{attempt.node_count} machines"
-    text = f"The trainer is starting on {machines}{origin}."
+    text = program_starting(aggregate.spec.command_kind, attempt.node_count, origin)
     aggregate.move_attempt(attempt, AttemptEvent.TRAINER_STARTED, text)
     if job.state is JobState.STARTING:
         aggregate.move_job(JobEvent.ATTEMPT_STARTED, text, step=start, fence=attempt.fence)
@@ -229,7 +228,7 @@ def _succeed_if_finished(aggregate: JobAggregate, attempt: Attempt, limits: Limi
     finished = all(m.outcome == MemberOutcome.FINISHED for m in aggregate.members)
     if not finished or not has_final_checkpoint(aggregate):
         return False
-    message = "Training is complete on every rank."
+    message = work_finished(aggregate.spec.command_kind, len(aggregate.members))
     aggregate.move_attempt(attempt, AttemptEvent.ALL_MEMBERS_FINISHED, message)
     end_attempt(aggregate, EndReason.FINISHED, message, limits)
     return True
@@ -249,8 +248,8 @@ def _end_if_members_ended(aggregate: JobAggregate, limits: Limits) -> None:
 
 def _settle_for_ended_member(aggregate: JobAggregate, limits: Limits) -> None:
     ended = next(m for m in aggregate.members if m.outcome is not None)
-    name = node_words(ended.node_rank, len(aggregate.members))
-    text = f"The trainer on {name} ended: {ended.outcome}."
+    kind, count = aggregate.spec.command_kind, len(aggregate.members)
+    text = program_ended(kind, ended.node_rank, count, str(ended.outcome))
     enter_settling(aggregate, AttemptEvent.MEMBER_ENDED, text, limits)
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceEvent, InstanceState
 from app.domain.market.offer import Pool
+from app.domain.wording.machine_words import cloud_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.runtime import Limits
 from app.orchestration.gang.assign_instances import assign
@@ -45,10 +46,11 @@ def accept_machine(
             if asked_gb is not None:
                 attached = attached.with_disk_gb(asked_gb)
             instance.attachments = attached.to_json()
+    cloud = cloud_words(pool.provider)
     aggregate.move_instance(
         instance,
         InstanceEvent.LAUNCH_ACCEPTED,
-        f"{pool.provider} starts it in {pool.zone}. {note}".rstrip(),
+        f"{cloud[:1].upper()}{cloud[1:]} starts it in {pool.zone}. {note}".rstrip(),
         provider_instance_id=provider_instance_id,
         pool=pool.key,
     )

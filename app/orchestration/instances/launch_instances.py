@@ -25,6 +25,7 @@ from app.domain.lifecycle.launch import (
 from app.domain.lifecycle.launch_errors import NextStep, rule_of
 from app.domain.market.offer import Pool
 from app.domain.spec.job_spec import JobSpec
+from app.domain.wording.machine_words import cloud_words, machines_in_words
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
@@ -149,7 +150,8 @@ class LaunchInstances(RuntimeController):
                 aggregate.move_instance(
                     aggregate.instances.get(instance.id, instance),
                     InstanceEvent.LAUNCH_SUBMITTED,
-                    f"Requesting {launch.count} from {launch.provider}.",
+                    f"Requesting {machines_in_words(launch.count)} from "
+                    f"{cloud_words(launch.provider)}.",
                 )
 
     def _order(self, aggregate: JobAggregate, launch: Launch) -> LaunchOrder:

@@ -11,6 +11,7 @@ from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.events import JobEventKind
+from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobEvent
 from app.domain.market.offer import Market
 from app.domain.placement.decision import (
@@ -23,6 +24,7 @@ from app.domain.placement.decision import (
 from app.domain.placement.methods.gang_machines import is_place_open
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.placement.placement_reasons import slack_seconds
+from app.domain.wording.machine_words import machines_at_hand
 from app.domain.wording.market_words import market_sentence, waiting_words
 from app.orchestration.estimates.work_by_gpu import left_of, speeds_of
 from app.orchestration.frame.aggregate import JobAggregate
@@ -108,12 +110,12 @@ def _start_attempt(
     # The first one is most of all: it needs no look at those before it.
     ordinal = 1 if attempt.fence == 1 else len(aggregate.uow.attempts.ordinals(job.id)) + 1
     job.claimable_at = job.wait_reason = None
-    kept = f"{len(at_hand)} {'machine' if len(at_hand) == 1 else 'machines'} kept"
-    begins = kept if at_hand else "requesting machines"
+    taken = at_hand[: attempt.node_count]
+    ready = sum(one.state is InstanceState.REGISTERED for one in taken)
     # The pools and their verdicts are in this fence's first decision, of the same instant.
     aggregate.move_job(
         JobEvent.CLAIMED,
-        f"Attempt {ordinal}: {begins}.",
+        f"Attempt {ordinal}: {machines_at_hand(ready, len(taken) - ready)}.",
         fence=attempt.fence,
         market=job.market_mode,
         at_hand=len(at_hand),

@@ -36,7 +36,7 @@ _GONE: Final = {
     EndedBy.CLOUD_INTERRUPTION: "The machine is gone: the cloud interrupted it.",
     EndedBy.CLOUD_CAPACITY: "The machine is gone: the cloud had no capacity for it.",
     EndedBy.CLOUD_FAILURE: "The machine is gone: it failed in the cloud.",
-    EndedBy.US: "The machine is gone, as ordered.",
+    EndedBy.US: "The machine is gone: Lowtide ended it.",
     EndedBy.OS_SHUTDOWN: "The machine shut itself down.",
     EndedBy.RUN_LIMIT: "The machine is gone: it reached the longest run that was set for it.",
     EndedBy.OUTSIDER: "The machine is gone: somebody else ended it.",

@@ -173,11 +173,29 @@ def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
     story.train(job_id, 2)
     kinds = ("trainer_started", "attempt_started")
     told = [one for one in story.rows(tables.events) if one.kind in kinds]
-    starting = "The trainer is starting on 2 machines"
+    starting = "The command is starting on 2 machines"
     again = f"{starting}, from the beginning: no checkpoint had been saved."
     expected = [(kind, text) for text in (f"{starting}.", again) for kind in kinds]
     assert [(one.kind, one.message) for one in told] == expected
     prepared = [one for one in story.rows(tables.events) if one.kind == "member_prepared"]
     assert {one.message for one in prepared} == {"Both machines are prepared."}
     ended = [one.message for one in story.rows(tables.events) if one.kind == "member_ended"]
-    assert ended == ["The trainer on node 0 (one of 2 machines) ended: failed."]
+    assert ended == ["The command on node 0 (one of 2 machines) ended: failed."]
+
+
+def test_machines_at_hand_and_their_cloud_are_told_in_words(story: Story) -> None:
+    job_id = story.submit(nodes=2)
+    story.train(job_id)
+    first, second = story.members(job_id)
+    for machine in (first, second):
+        story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
+    story.run()
+    told: dict[str, list[str]] = {
+        kind: [] for kind in ("claimed", "launch_submitted", "launch_accepted")
+    }
+    for row in story.rows(tables.events):
+        if row.kind in told:
+            told[row.kind].append(row.message)
+    assert told["claimed"] == ["Attempt 1: requesting machines.", "Attempt 2: 2 machines ready."]
+    assert told["launch_submitted"][0] == "Requesting 2 machines from the local cloud."
+    assert told["launch_accepted"][0].startswith("The local cloud starts it in ")

@@ -4,9 +4,12 @@ import pytest
 
 from app.domain.wording.attempt_words import (
     attempt_words,
+    program_ended,
+    program_starting,
     sentence_about,
     stream_ordinal,
     stream_words,
+    work_finished,
 )
 
 ORDINALS = {1: 1, 1002: 2, 1003: 3}
@@ -37,3 +40,15 @@ def test_a_stream_is_called_by_the_count_of_its_attempt(
 ) -> None:
     assert stream_ordinal(stream, ORDINALS) == ordinal
     assert stream_words(stream, ordinal) == words
+
+
+def test_a_command_is_not_called_training() -> None:
+    assert program_starting("run", 1, "") == "The command is starting on 1 machine."
+    assert program_starting("trainer", 2, ", from step 20") == (
+        "The trainer is starting on 2 machines, from step 20."
+    )
+    assert program_ended("run", 0, 1, "failed") == "The command on the machine ended: failed."
+    assert work_finished("run", 1) == "The command has finished."
+    assert work_finished("run", 2) == "The command has finished on every machine."
+    assert work_finished("trainer", 1) == "Training is complete."
+    assert work_finished("trainer", 2) == "Training is complete on every machine."

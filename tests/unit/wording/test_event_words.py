@@ -83,9 +83,9 @@ def entry(
 
 
 REQUESTS = [
-    entry(1, "launch_submitted", "Requesting 2 from local.", "m1"),
-    entry(2, "launch_submitted", "Requesting 2 from local.", "m2"),
-    entry(3, "launch_submitted", "Requesting 2 from local.", "m3", at=9),
+    entry(1, "launch_submitted", "Requesting 2 machines from the local cloud.", "m1"),
+    entry(2, "launch_submitted", "Requesting 2 machines from the local cloud.", "m2"),
+    entry(3, "launch_submitted", "Requesting 2 machines from the local cloud.", "m3", at=9),
 ]
 READY = [
     entry(1, "agent_registered", "The machine is ready.", "m1"),
