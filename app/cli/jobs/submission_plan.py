@@ -192,7 +192,7 @@ def plan_sentences(plan: Preview) -> list[str]:
         if budget is not None and estimate > budget:
             told.append(
                 f"That is more than the budget of {wording.money(budget)}: "
-                "the job will be paused when the budget is spent."
+                "the job will be paused before it is finished."
             )
     return [" ".join(told), *_too_little(plan)]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from app.domain.units.apportionment import divide_up
 from app.domain.units.durations import billed_as
@@ -19,6 +20,8 @@ _CENT_MICROUSD = 10_000
 FIRST_STRETCH_SECONDS = 900
 """A claim must afford the new gang's first 15 minutes, on the clock of the bill: see
 `start_microusd` for what else."""
+WITHIN_BUDGET: Final = "so that saving and releasing the machines stays within the budget"
+"""Why a job is stopped while some of its budget is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +174,15 @@ def stop_ordered(
         return BudgetCheck(False, "No budget is set.")
     cap = format_usd(budget_microusd)
     figures = (
-        f"{format_usd(spent_microusd)} is spent and saving and releasing the machines may take "
+        f"{format_usd(spent_microusd)} is spent, and saving and releasing may take "
         f"{format_usd(reserve_microusd)}"
     )
     if left <= 0:
-        return BudgetCheck(True, f"The budget of {cap} is used up: {figures}.")
+        used_up = spent_microusd >= budget_microusd
+        why = (
+            f"The budget of {cap} is used up" if used_up else f"Stopping, {WITHIN_BUDGET} of {cap}"
+        )
+        return BudgetCheck(True, f"{why}: {figures}.")
     return BudgetCheck(False, f"{format_usd(left)} of the budget of {cap} is left: {figures}.")
 
 

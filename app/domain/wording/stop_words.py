@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from app.domain.billing.budget import WITHIN_BUDGET
 from app.domain.lifecycle.attempt_verdict import MemberOutcome
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
@@ -35,7 +36,7 @@ _REASON_WORDS: Final = {
     EndReason.CREDENTIALS: "access was denied",
     EndReason.USER_CANCELLED: "a person cancelled the job",
     EndReason.USER_PAUSED: "a person paused the job",
-    EndReason.BUDGET_EXHAUSTED: "the budget is spent",
+    EndReason.BUDGET_EXHAUSTED: f"it was time to stop, {WITHIN_BUDGET}",
     EndReason.DEADLINE_PASSED: "the deadline has passed",
     EndReason.MAX_DURATION_REACHED: "the job has run for its max_duration",
     EndReason.NO_PROGRESS: "no newer checkpoint was saved",

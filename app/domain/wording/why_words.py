@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from app.domain.billing.budget import WITHIN_BUDGET
 from app.domain.deployment.disk_full import DISK_FULL_SENTENCE
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import COUNTED_END_REASONS
@@ -25,7 +26,7 @@ from app.domain.wording.stop_words import STOP_NOW_SECONDS
 
 _STOP_CAUSES: Final = {
     StopCause.PAUSE: "Pausing",
-    StopCause.BUDGET: "The budget is used up",
+    StopCause.BUDGET: f"Stopping, {WITHIN_BUDGET}",
     StopCause.MAX_DURATION: "The job has run for max_duration",
     StopCause.DEADLINE: "The deadline has passed",
     StopCause.USER: "Cancelling",

@@ -198,7 +198,8 @@ def test_a_projects_cap_stops_its_jobs_and_no_other(story: MoneyStory) -> None:
     assert [state(story, job) for job in jobs] == [JobState.STOPPING] * 2
     assert state(story, bystander) is JobState.RUNNING
     message = _stop_message(story, jobs[0].id)
-    assert message.startswith("The project's budget: The budget of $0.51 is used up")
+    assert message.startswith("The project's budget: Stopping, so that saving and releasing")
+    assert "within the budget of $0.51: $0.12 is spent" in message
 
 
 def test_a_waiver_is_not_counted_on(story: MoneyStory) -> None:

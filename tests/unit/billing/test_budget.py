@@ -84,7 +84,12 @@ def test_work_stops_when_spent_and_reserve_reach_the_cap() -> None:
     ).yes
     stop = stop_ordered(spent_microusd=700_000, reserve_microusd=300_000, budget_microusd=1_000_000)
     assert stop.yes
-    assert stop.sentence.startswith("The budget of $1.00 is used up: $0.70 is spent")
+    assert stop.sentence == (
+        "Stopping, so that saving and releasing the machines stays within the budget of $1.00: "
+        "$0.70 is spent, and saving and releasing may take $0.30."
+    )
+    over = stop_ordered(spent_microusd=1_000_000, reserve_microusd=1, budget_microusd=1_000_000)
+    assert over.sentence.startswith("The budget of $1.00 is used up: $1.00 is spent")
     assert not stop_ordered(spent_microusd=10**12, reserve_microusd=1, budget_microusd=None).yes
 
 

@@ -57,6 +57,11 @@ def test_the_end_of_an_attempt_has_a_reason_in_words() -> None:
     for reason in EndReason:
         assert reason_words(reason) != stored_words(reason.value)
         assert len(reason_words(reason).split()) > 2, reason
+    in_time = drained_words([SAVED], EndReason.BUDGET_EXHAUSTED, attempt(saved=True), 40)
+    assert in_time == (
+        "Every machine saved and stopped: it was time to stop, so that saving and releasing the "
+        "machines stays within the budget. The newest checkpoint is of step 40."
+    ), "a part of the budget is left"
     interrupted = drained_words([SAVED, SAVED], EndReason.SPOT_INTERRUPTED, attempt(saved=True), 0)
     assert interrupted == "Every machine saved and stopped: the cloud interrupted a machine."
 

@@ -56,6 +56,11 @@ def test_only_a_job_with_time_to_save_is_said_to_save(
 def test_a_job_without_an_attempt_saves_nothing():
     job = standing(JobState.STOPPING, stop_cause=StopCause.PAUSE)
     assert why(job, NOW) == "Pausing: its machines are released next."
+    job = standing(JobState.STOPPING, stop_cause=StopCause.BUDGET)
+    assert why(job, NOW) == (
+        "Stopping, so that saving and releasing the machines stays within the budget: its machines "
+        "are released next."
+    )
 
 
 FAILED = LastEnd("user_error", "Retry 1 of 3: attempt 1 ended with exit code 1.", 300)
