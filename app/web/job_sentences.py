@@ -5,6 +5,7 @@ Not here: that reason (`app.domain.wording.why_words`), or figures (`job_page`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -81,8 +82,9 @@ def _first_phase(facts: JobFacts) -> MachinePhase | None:
 
 
 def gang_steps(facts: JobFacts, step: int) -> str:
-    """Of a gang: how far its slowest machine is, and how many report no step; "" for one machine.
+    """Of a gang whose machines each report steps: how far its slowest one is; "" if none lags.
 
+    Rank 0 reports for all ranks of the trainer and of the hooks; of its machine nothing is said.
     step: the newest of any machine, which the page shows.
     """
     attempt = facts.attempt
@@ -90,12 +92,15 @@ def gang_steps(facts: JobFacts, step: int) -> str:
         return ""
     contacts = [one.contact for one in facts.machines if one.contact is not None]
     steps = [c.step for c in contacts if c.fence == attempt.fence and c.step is not None]
-    if not steps:
+    lags = len(steps) > 1 and min(steps) < step
+    return f"slowest machine at step {min(steps):,}" if lags else ""
+
+
+def steps_note(steps: Sequence[int | None]) -> str:
+    """Why machines that run have no step of their own, where one of them has; else ""."""
+    if not any(steps) or all(steps):
         return ""
-    if len(steps) < attempt.node_count:
-        verb = "reports" if len(steps) == 1 else "report"
-        return f"as {len(steps)} of {attempt.node_count} machines {verb} it"
-    return f"slowest machine at step {min(steps):,}" if min(steps) < step else ""
+    return "The machine of rank 0 reports the steps for the others."
 
 
 def next_look(job: Job, now: datetime) -> str | None:

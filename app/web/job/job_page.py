@@ -51,7 +51,14 @@ from app.web.job.resume_outlook import ResumeOutlook, resume_outlook
 from app.web.job.run_verdict import RunVerdict, run_verdict
 from app.web.job.time_left import Countdown, ExpectedEnd, time_left
 from app.web.job.why_here import DECISIONS_READ, WhyHere, why_here
-from app.web.job_sentences import TONES, before_first_step, gang_steps, head_sentence, next_look
+from app.web.job_sentences import (
+    TONES,
+    before_first_step,
+    gang_steps,
+    head_sentence,
+    next_look,
+    steps_note,
+)
 from app.web.page_frame import PageParts
 
 EVENTS_SHOWN: Final = 40
@@ -73,7 +80,7 @@ class CostShare:
 class Steps:
     """How far the job is. `percent` is None while the total is not known; doing: what it does
     before its first step, "" after it; end: when the work is done, None while that is not known;
-    of_gang: which machines of several the step is of, "" where all are there.
+    of_gang: how far the slowest machine of several is, "" where none lags.
     """
 
     step: int
@@ -137,6 +144,12 @@ class JobDetails:
         ran = any(row.instance.launched_at is not None for row in self.machines)
         open_yet = self.job.cost_final_at is None
         return ran and open_yet and not self.spent_microusd and not self.waived_microusd
+
+    @property
+    def steps_note(self) -> str:
+        """Why not every machine of a gang has a step in the table; "" where each has one."""
+        gang = [row.step for row in self.machines if row.live] if self.job.node_count > 1 else []
+        return steps_note(gang)
 
     @property
     def so_far(self) -> str:

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from app.storage.reports.job_read_models import JobReports
 from app.web.job.why_here import why_here
-from app.web.job_sentences import gang_steps, head_sentence
+from app.web.job_sentences import gang_steps, head_sentence, steps_note
 from tests.support.stories.orchestration_story import ZONE_A, Story
 from trainer.protocol.agent_report import MachinePhase
 
@@ -36,11 +36,17 @@ def test_a_gang_says_how_far_its_slowest_machine_is(story: Story, engine: Engine
 
     assert said() == ""
     story.tell(first, at_step=40)
-    assert said() == "as 1 of 2 machines reports it"
+    assert said() == "", "rank 0 reports for both"
     story.tell(second, at_step=31)
     assert said() == "slowest machine at step 31"
     story.tell(second, at_step=40)
     assert said() == ""
+
+
+def test_machines_without_a_step_of_their_own_are_explained():
+    told = "The machine of rank 0 reports the steps for the others."
+    assert steps_note([40, None]) == told
+    assert [steps_note(steps) for steps in ([], [40], [None, None], [40, 31])] == [""] * 4
 
 
 def test_machines_that_are_set_up_are_not_said_to_train(story: Story, engine: Engine):
