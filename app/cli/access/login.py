@@ -30,6 +30,7 @@ from app.cli.client.server_address import (
     folder_of,
     is_loopback,
     local_admin_key,
+    without_api_root,
     write_config,
 )
 from app.settings import load_settings
@@ -182,7 +183,7 @@ def _checked(url: str) -> str:
         raise CommandFailed(
             "leave user and password out of the address; the command asks for the key"
         )
-    return parts.geturl().rstrip("/")
+    return without_api_root(parts.geturl())
 
 
 def _asked_key(projects: list[str] | None) -> str:

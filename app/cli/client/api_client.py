@@ -25,13 +25,12 @@ from app.cli.client.failures import (
     unanswered,
 )
 from app.cli.client.local_run import LocalRun, RunPhase, look_at_run, still_starting
-from app.cli.client.server_address import AddressSource, Server, is_loopback
+from app.cli.client.server_address import API_ROOT, AddressSource, Server, is_loopback
 from app.cli.client.url_scheme import answered_without_tls, other_scheme, speaks_tls
 
 if TYPE_CHECKING:
     import httpx
 
-_ROOT: Final = "/api/v1"
 _TRIES: Final = 3
 _WAIT_BETWEEN_TRIES_SECONDS: Final = 0.5
 _PAGES_MAX: Final = 1_000
@@ -112,7 +111,7 @@ class ApiClient:
         import httpx
 
         try:
-            with self._http.stream("GET", f"{_ROOT}{path}", params=_given(query)) as answer:
+            with self._http.stream("GET", f"{API_ROOT}{path}", params=_given(query)) as answer:
                 if not answer.is_success:
                     answer.read()
                 yield from self._checked(answer).iter_text()
@@ -184,7 +183,7 @@ class ApiClient:
         tries = _TRIES if effect.may_repeat else 1
         for left in reversed(range(tries)):
             try:
-                response = self._http.request(method, f"{_ROOT}{path}", **request)
+                response = self._http.request(method, f"{API_ROOT}{path}", **request)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol) as error:
                 # Nothing listens: trying again at once would only delay the sentence.
                 raise self._unreachable(error) from error
@@ -207,8 +206,8 @@ class ApiClient:
             return response
         status = response.status_code
         problem = _problem_of(response)
-        asked = str(problem.get("instance") or _ROOT)
-        if status not in _OF_A_PROXY and not (problem and asked.startswith(_ROOT)):
+        asked = str(problem.get("instance") or API_ROOT)
+        if status not in _OF_A_PROXY and not (problem and asked.startswith(API_ROOT)):
             # Another program, ours at another path than is written, or with another scheme.
             if right := self._https_address(response):
                 raise self._wrong_scheme(right)

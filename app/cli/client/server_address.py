@@ -27,6 +27,8 @@ _ADMIN_KEY_FILE = "admin.key"
 _KEY_BYTES_MAX = 4_096
 _IN_KEYRING = "key_in_keyring"
 _LOGIN_KEY = "login_key"
+API_ROOT: Final = "/api/v1"
+"""Where the api's routes begin, below its address."""
 KEYRING: Final = "this machine's keyring"
 _PLAIN_TEXT = frozenset('"\\')
 
@@ -90,7 +92,7 @@ def find_server(
     folders = (settings.state_dir, folder_of(here or Path.cwd()))
     chosen_by = AddressSource.NOTHING
     if "server_url" in settings.model_fields_set:
-        url, chosen_by = settings.server_url, AddressSource.VARIABLE
+        url, chosen_by = without_api_root(settings.server_url), AddressSource.VARIABLE
     elif known is not None:
         url, chosen_by = known.url, AddressSource.LOGIN
     else:
@@ -103,6 +105,11 @@ def find_server(
         return Server(url, kept, folders, chosen_by, key_file=path, login_key=known.login_key)
     local, file = local_admin_key(url, folders)
     return Server(url, local, folders, chosen_by, key_file=file)
+
+
+def without_api_root(url: str) -> str:
+    """The api's address, of one that may be copied from docs with the root of the routes."""
+    return url.rstrip("/").removesuffix(API_ROOT).rstrip("/")
 
 
 def folder_of(here: Path) -> Path:

@@ -63,7 +63,7 @@ def test_login_keeps_a_good_key_and_no_other(world: World):
     world.cli.fails(2, "login", url, stdin="\n")
     world.cli.fails(2, "login", "not an address", stdin=f"{key}\n")
     assert not config.exists()
-    assert url in world.cli.ok("login", f"{url}/", stdin=f"{key}\n").out
+    assert url in world.cli.ok("login", f"{url}/api/v1/", stdin=f"{key}\n").out
     assert config.stat().st_mode & 0o777 == 0o600
     assert "digits" in world.cli.ok("jobs").out
 

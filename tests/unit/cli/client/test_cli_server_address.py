@@ -50,6 +50,13 @@ def test_the_environment_comes_first(found: Callable[..., Server], tmp_path: Pat
     assert found(SERVER_URL=FAR, API_KEY="lt_env") == Server(FAR, "lt_env")
 
 
+@pytest.mark.parametrize("ending", ["/api/v1", "/api/v1/", "/"])
+def test_an_address_may_end_where_the_routes_begin(found: Callable[..., Server], ending: str):
+    assert found(SERVER_URL=f"{FAR}{ending}").url == FAR
+    assert found(SERVER_URL=f"{FAR}/lowtide{ending}").url == f"{FAR}/lowtide"
+    assert found(SERVER_URL=f"{FAR}/my/api/v2").url == f"{FAR}/my/api/v2"
+
+
 def test_then_what_login_has_kept(found: Callable[..., Server], tmp_path: Path):
     write_config(tmp_path / "config.toml", Server(FAR, "lt_config"))
     assert found() == Server(FAR, "lt_config")
