@@ -170,7 +170,10 @@ def _labels(written: list[str]) -> dict[str, str]:
     for text in written:
         name, separator, value = text.partition("=")
         if not separator or not name or len(text) > 300:
-            raise InvalidValue(f"label: write key=value, not {text[:40]!r}", "label")
+            raise InvalidValue(
+                f"label: {text[:40]!r} needs a key and a value; write key=value, as in team=vision",
+                "label",
+            )
         if labels.setdefault(name, value) != value:
             raise InvalidValue(
                 f"label: {name[:40]} is given with two values, {labels[name][:40]!r} and "

@@ -211,11 +211,14 @@ def _filter(
     if name is not None:
         found["name"] = name
     if label:
-        pairs = [one.partition("=") for one in label]
-        if not all(key and separator for key, separator, _ in pairs):
-            raise CommandFailed("--label: write key=value")
         found["labels"] = {}
-        for key, _, value in pairs:
+        for one in label:
+            key, separator, value = one.partition("=")
+            if not key or not separator:
+                raise CommandFailed(
+                    f"--label: {one[:40]!r} needs a key and a value; write key=value, as in "
+                    "team=vision"
+                )
             if found["labels"].setdefault(key, value) != value:
                 raise CommandFailed(
                     f"--label {key} is given with two values; a job has one: leave one out"

@@ -246,7 +246,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
     told = world.cli.fails(2, "cancel", "--all").errors
     assert "this would cancel 3 jobs (sweep-2, sweep-1, digits): add --yes" in told
     assert "No job matches." in world.cli.ok("cancel", "--name", "nothing").out
-    assert "key=value" in world.cli.fails(2, "cancel", "-l", "team", "--yes").errors
+    for command in (("cancel", "--yes"), ("jobs",)):
+        refused = world.cli.fails(2, *command, "-l", "team").errors
+        assert "label: 'team' needs a key and a value; write key=value, as in" in refused
     two = ("-l", "team=nlp", "-l", "team=vision")
     assert "given with two values" in world.cli.fails(2, "cancel", *two, "--yes").errors
     assert "given with two values" in world.cli.fails(2, "jobs", *two).errors
