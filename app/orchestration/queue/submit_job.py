@@ -19,6 +19,7 @@ from app.domain.projects.resolve_spec import ResolvedSpec, as_written
 from app.domain.spec.job_spec import JobSpec, digest_of, normal_text, spec_digest
 from app.domain.spec.names import DEFAULT_NAME_COUNT, NAME_LENGTH_MAX, default_name
 from app.domain.units.errors import CommandRefused
+from app.domain.units.instants import format_instant
 from app.domain.units.money import format_usd
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.gang.end_attempt import CLAIM_CONTROLLER, PRIORITY_STEP
@@ -140,7 +141,7 @@ def build_submission(
         idempotency_key=idempotency_key,
         idempotency_digest=None if idempotency_key is None else _digest_of(resolved, digest),
         actor=str(actor),
-        message=_message(spec),
+        message=_message(spec, deadline_at),
         spec_sources=resolved.sources_json(),
         owner_key_id=None if principal is None else principal.key_id,
         owner_person_id=None if principal is None else principal.person_id,
@@ -195,10 +196,12 @@ def _no_free_name() -> CommandRefused:
     return CommandRefused("No free name was found for this job; give it one.", "name")
 
 
-def _message(spec: JobSpec) -> str:
+def _message(spec: JobSpec, deadline_at: datetime | None) -> str:
     what = "a command" if spec.trainer is None else f"{spec.trainer.model} on {spec.trainer.data}"
     machines = "1 machine" if spec.node_count == 1 else f"{spec.nodes} machines"
-    limit = ""
+    limits = ""
     if spec.budget_microusd is not None:
-        limit = f", budget {format_usd(spec.budget_microusd)}"
-    return f"Submitted: {what} on {machines}{limit}."
+        limits += f", budget {format_usd(spec.budget_microusd)}"
+    if deadline_at is not None:
+        limits += f", deadline {format_instant(deadline_at)}"
+    return f"Submitted: {what} on {machines}{limits}."
