@@ -214,9 +214,9 @@ class DemoRun:
         joined -= {m["instance_id"] for m in first["members"]}
         names = " ".join(sorted(run.labels[one] for one in joined))
         saved = [p["step"] for p in run.checkpoints() if p["fence"] == 1 and p["step"] < step]
-        aside = step - max(saved) if saved else None
+        without = first["best_step"] - max(saved) if saved else None
         redone = first["best_step"] - step
-        self._tell(resumed(self._telling.clock(), names, second["parent_step"], redone, aside))
+        self._tell(resumed(self._telling.clock(), names, second["parent_step"], redone, without))
 
     def _settle(
         self, job: Document, accuracy: float | None, taken: str

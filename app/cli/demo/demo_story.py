@@ -149,9 +149,12 @@ def interruption(
     return lines
 
 
-def resumed(at: str, joined: str, step: int | None, redone: int, from_periodic: int | None) -> str:
-    """The next attempt trains: where it went on, and what was saved by saving at the notice."""
-    aside = "" if from_periodic is None else f" (from the last periodic save: {from_periodic:,})"
+def resumed(at: str, joined: str, step: int | None, redone: int, without: int | None) -> str:
+    """The next attempt trains: where it went on, and what was saved by saving at the notice.
+
+    without: steps done again from the last periodic save, None where nothing was saved before.
+    """
+    aside = "" if without is None else f" (without the save at the notice: {without:,})"
     return f"{at}  ↺ {joined} joined · {where_it_went_on(step, 0)} · {redone:,} steps redone{aside}"
 
 

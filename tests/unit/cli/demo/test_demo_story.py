@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.cli.client import wording
 from app.cli.demo.demo_report import write_report
-from app.cli.demo.demo_story import bill, plan
+from app.cli.demo.demo_story import bill, plan, resumed
 
 JOB: dict[str, Any] = {
     "name": "demo",
@@ -91,3 +91,9 @@ def test_the_report_says_of_money_what_the_bill_says(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", "demo", lines, [], cost)
     legend = re.findall(r"<p>(.*)</p>", (tmp_path / "report.html").read_text())[0]
     assert dollars(legend) == dollars(lines[1])
+
+
+def test_what_the_save_at_the_notice_was_worth_is_said():
+    told = resumed("0:42", "m3", 341, 0, 6)
+    assert told.endswith(" · 0 steps redone (without the save at the notice: 6)")
+    assert resumed("0:42", "m3", 341, 0, None).endswith(" · 0 steps redone")
