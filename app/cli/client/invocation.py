@@ -22,11 +22,14 @@ from app.settings import Settings, SettingsError, load_settings
 
 PANEL: Final = "Everywhere"
 
+
+def _quiet(told: str) -> Any:
+    return Annotated[bool, typer.Option("--quiet", "-q", help=told, rich_help_panel=PANEL)]
+
+
 _SHARED: Final[dict[str, Any]] = {
     "as_json": Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=PANEL)],
-    "quiet": Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only names or ids.", rich_help_panel=PANEL)
-    ],
+    "quiet": _quiet("Print only names, ids or a single figure."),
     "project": Annotated[
         str | None,
         typer.Option(
@@ -80,11 +83,15 @@ class Invocation:
             raise CommandFailed(str(error)) from error
 
 
-def api_command(*examples: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def api_command(
+    *examples: str, quiet: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a command for typer of a function whose first parameter is an Invocation.
 
-    `examples` are whole command lines; --help lists them under the docstring.
+    `examples` are whole command lines; --help lists them under the docstring. quiet: what --help
+    says of -q, where it is not names, ids or a figure that it prints.
     """
+    options = _SHARED if quiet is None else {**_SHARED, "quiet": _quiet(quiet)}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(function)
@@ -92,7 +99,7 @@ def api_command(*examples: str) -> Callable[[Callable[..., None]], Callable[...,
             _run(function, arguments)
 
         command.__doc__ = _help_text(function, examples)
-        _show_to_typer(command, function)
+        _show_to_typer(command, function, options)
         return command
 
     return decorate
@@ -116,7 +123,9 @@ def _run(function: Callable[..., None], arguments: dict[str, Any]) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _show_to_typer(command: Callable[..., None], function: Callable[..., None]) -> None:
+def _show_to_typer(
+    command: Callable[..., None], function: Callable[..., None], options: dict[str, Any]
+) -> None:
     """Give the command the function's own parameters and the shared ones, less the first."""
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
@@ -126,7 +135,7 @@ def _show_to_typer(command: Callable[..., None], function: Callable[..., None]) 
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[name], annotation=annotation
         )
-        for name, annotation in _SHARED.items()
+        for name, annotation in options.items()
     ]
     attributes = vars(command)
     # Through it, the original with its first parameter would be found.

@@ -75,6 +75,7 @@ class Reader:
     "lowtide logs bert-ft",
     "lowtide logs bert-ft -f --rank 0",
     "lowtide logs bert-ft -n 50",
+    quiet="Print only log lines, no remarks.",
 )
 def logs(
     invocation: Invocation,

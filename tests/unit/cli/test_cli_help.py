@@ -90,6 +90,17 @@ def test_every_command_tells_how_to_use_it(tmp_path: Path):
     assert "lowtide submit job.yaml" in cli.ok("submit", "-h").out
 
 
+def test_quiet_logs_are_said_to_be_lines_and_not_names():
+    says = {
+        name: item.help
+        for name, command, _ in _program()
+        for item in command.params
+        if "-q" in item.opts
+    }
+    assert says["lowtide logs"] == "Print only log lines, no remarks."
+    assert says["lowtide jobs"] == "Print only names, ids or a single figure."
+
+
 def test_lists_of_commands_have_a_whole_line_each_at_80_columns():
     lists = [
         (name, command, command.get_help(context).partition("Commands:")[2].splitlines())
