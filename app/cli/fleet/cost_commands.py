@@ -238,8 +238,7 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.line(f"ledger {verdict}, verified {at}")
         terminal.line(
             f"{wording.exact_money(found['booked_microusd'])} booked for {machines} equals the "
-            f"bill recalculated from their facts and prices; {found['invoiced']} of them compared "
-            f"with the cloud's own bill{_not_invoiced(found)}."
+            f"bill recalculated from facts and prices; {_invoiced(found)}{_not_invoiced(found)}."
         )
     if found["revised"]:
         terminal.line(
@@ -253,13 +252,24 @@ def _print_verification(terminal: Terminal, found: dict[str, Any]) -> None:
         terminal.line(f"Without a known price, so not billed: {without}")
 
 
+def _invoiced(found: dict[str, Any]) -> str:
+    """How many of the machines were compared with their cloud's own bill."""
+    if found["machines"] == 1:
+        how = "was" if found["invoiced"] else "was not"
+        return f"it {how} compared with the cloud's own bill"
+    verb = "was" if found["invoiced"] == 1 else "were"
+    return f"{found['invoiced']:,} of them {verb} compared with the cloud's own bill"
+
+
 def _not_invoiced(found: dict[str, Any]) -> str:
     """Why machines were not compared with their cloud's own bill; "" where all were."""
     reasons = (
         ("open", "still running, or not booked to the end"),
-        ("without_invoice", "of clouds whose own bill Lowtide does not read"),
+        ("without_invoice", "of a cloud whose own bill Lowtide does not read"),
         ("revised", "changed since last booked"),
     )
+    if found["machines"] == 1:
+        return "".join(f" ({why})" for key, why in reasons if found.get(key))
     told = [f"{found[key]:,} {why}" for key, why in reasons if found.get(key)]
     return f"; not compared: {', '.join(told)}" if told else ""
 
@@ -275,7 +285,7 @@ def _machine_note(row: dict[str, Any]) -> str:
     notes = [row["status"]]
     if row["waived_microusd"]:
         notes.append(f"{wording.money(row['waived_microusd'])} waived")
-    if row["ended_by"] not in (None, "us"):
+    if row["ended_by"] is not None:
         notes.append(f"ended by {ended_words(row['ended_by'])}")
     return ", ".join(notes)
 

@@ -5,6 +5,7 @@ Not here: what can be rented (`offers`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
@@ -17,13 +18,15 @@ from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import one_ending_in
 from app.cli.client.terminal import Column, style_of_state
-from app.domain.units.durations import format_duration
+from app.domain.units.durations import HOUR_SECONDS, format_duration, parse_duration
+from app.domain.units.errors import InvalidValue
 from app.domain.wording.machine_words import ended_words
 
 instances = CommandList(cls=DefaultCommandGroup, help="Rented machines; rehearse an interruption.")
 
 _LISTED_MAX: Final = 1_000
 _ID_END_MIN: Final = 4
+_NOTICE_MAX_SECONDS: Final = HOUR_SECONDS
 
 
 @instances.command("list")
@@ -50,7 +53,7 @@ def list_instances(
 @instances.command("interrupt")
 @api_command(
     "lowtide instances interrupt bert-ft/m2",
-    "lowtide instances interrupt bert-ft/m2 --notice 6",
+    "lowtide instances interrupt bert-ft/m2 --notice 6s",
     "lowtide instances interrupt bert-ft/m2 --no-notice",
 )
 def interrupt(
@@ -59,12 +62,11 @@ def interrupt(
         str, typer.Argument(metavar="MACHINE", help="JOB/m2, the cloud's id, or the end of an id.")
     ],
     notice: Annotated[
-        float | None,
+        str | None,
         typer.Option(
-            min=0,
-            max=3600,
-            metavar="SECONDS",
-            help="Seconds of warning, for EC2; default: the simulated cloud's.",
+            metavar="TIME",
+            help="Warning before the kill, for EC2: 10s, 1m, or seconds; default: the simulated "
+            "cloud's.",
         ),
     ] = None,
     no_notice: Annotated[bool, typer.Option("--no-notice", help="Kill it without notice.")] = False,
@@ -76,20 +78,44 @@ def interrupt(
     """
     if notice is not None and no_notice:
         raise CommandFailed("give --notice or --no-notice, not both")
+    seconds = None if notice is None else _notice_seconds(notice)
     row = _one(invocation, instance)
-    body = {} if notice is None and not no_notice else {"notice_seconds": notice}
+    body = {} if seconds is None and not no_notice else {"notice_seconds": seconds}
     answer = invocation.api.post(f"/instances/{row['id']}/interrupt", body)
     if invocation.terminal.as_json:
         invocation.terminal.json(answer)
         return
     # What the cloud answers: a machine under notice keeps its first deadline.
     left = (datetime.fromisoformat(answer["ends_at"]) - datetime.now(UTC)).total_seconds()
-    gone_in = f"{format_duration(max(0, left))}"
-    how = "killed now, without a notice" if no_notice else f"noticed, killed in {gone_in}"
     if invocation.terminal.quiet:
         invocation.terminal.result(row["id"])
     else:
-        invocation.terminal.line(f"{row.get('name') or row['id']} of {row['job_name']}: {how}")
+        invocation.terminal.line(_interrupted(row, None if no_notice else left))
+
+
+def _notice_seconds(written: str) -> float:
+    """Of "10s", "1m" or a bare number of seconds. Raises CommandFailed for anything else."""
+    try:
+        seconds = float(written)
+    except ValueError:
+        try:
+            seconds = parse_duration(written)
+        except InvalidValue:
+            seconds = math.nan
+    if not 0 <= seconds <= _NOTICE_MAX_SECONDS:
+        raise CommandFailed(
+            f"--notice {written[:40]!r}: write a time from 0s to 1h, as 10s or 1m, or a number of "
+            "seconds"
+        )
+    return seconds
+
+
+def _interrupted(row: Mapping[str, Any], left_seconds: float | None) -> str:
+    """What happens to the machine now. left_seconds: until the kill; None: no notice is given."""
+    machine = f"{row.get('name') or row['id']} of {row['job_name']}"
+    if left_seconds is None:
+        return f"{machine} is killed now, without notice."
+    return f"{machine} has its notice; it is killed in {format_duration(max(0, left_seconds))}."
 
 
 def _one(invocation: Invocation, wanted: str) -> dict[str, Any]:

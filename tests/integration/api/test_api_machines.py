@@ -114,7 +114,8 @@ def test_the_notice_is_that_of_the_imitated_cloud(
     cli = CommandLine(tmp_path, {"LOWTIDE_SERVER_URL": api.url, "LOWTIDE_API_KEY": api.key})
     for _ in range(2):
         assert re.search(
-            r"noticed, killed in (2\d|30)s", cli.ok("instances", "interrupt", instance_id).out
+            r"has its notice; it is killed in (2\d|30)s\.",
+            cli.ok("instances", "interrupt", instance_id).out,
         )
     assert cloud.machine(machine).state is MachineState.RUNNING
 

@@ -11,7 +11,7 @@ import pytest
 from app.cli.client import wording
 from app.cli.client.terminal import Terminal
 from app.cli.demo.demo_story import bill
-from app.cli.fleet.cost_commands import _print_verification, print_job_cost
+from app.cli.fleet.cost_commands import _machine_note, _print_verification, print_job_cost
 from app.web import formats
 
 
@@ -135,6 +135,19 @@ def test_a_machine_without_a_price_is_called_by_its_name() -> None:
     assert re.search(r"without a price +m2\n", out.getvalue())
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "note"),
+    [
+        ("cloud_interruption", "final, ended by cloud interruption"),
+        ("us", "final, ended by Lowtide"),
+        (None, "final"),
+    ],
+)
+def test_every_end_of_a_machine_is_said(ended_by: str | None, note: str) -> None:
+    row = {"status": "final", "waived_microusd": 0, "ended_by": ended_by}
+    assert _machine_note(row) == note
+
+
 def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:
     out = io.StringIO()
     print_job_cost(Terminal(out=out, errors=io.StringIO()), cost(20_000, None, None))
@@ -144,12 +157,23 @@ def test_a_job_that_is_not_compared_says_nothing_of_on_demand() -> None:
 @pytest.mark.parametrize(
     ("counts", "told"),
     [
-        ({}, "12 of them compared with the cloud's own bill.\n"),
+        ({}, "12 of them were compared with the cloud's own bill.\n"),
         (
             {"invoiced": 10, "open": 1, "without_invoice": 1},
-            "10 of them compared with the cloud's own bill; not compared: 1 still running, or not "
-            "booked to the end, 1 of clouds whose own bill Lowtide does not read.\n",
+            "10 of them were compared with the cloud's own bill; not compared: 1 still running, or "
+            "not booked to the end, 1 of a cloud whose own bill Lowtide does not read.\n",
         ),
+        (
+            {"machines": 1, "invoiced": 1},
+            "1 machine equals the bill recalculated from facts and "
+            "prices; it was compared with the cloud's own bill.\n",
+        ),
+        (
+            {"machines": 1, "invoiced": 0, "open": 1},
+            "prices; it was not compared with the cloud's "
+            "own bill (still running, or not booked to the end).\n",
+        ),
+        ({"machines": 2, "invoiced": 1, "open": 1}, "; 1 of them was compared with "),
         ({"invoiced": 11, "revised": 1}, "own bill; not compared: 1 changed since last booked.\n"),
     ],
 )

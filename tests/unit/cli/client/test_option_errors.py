@@ -90,7 +90,7 @@ def test_a_number_out_of_bounds_is_told_with_the_bounds(cli: CommandLine):
         (("logs", "tour", "--rank"), "-1", "a whole number, at least 0"),
         (("offers", "--days"), "91", "a whole number, 1 to 90"),
         (("up", "--port"), "65536", "a whole number, 0 to 65535"),
-        (("instances", "interrupt", "tour/m2", "--notice"), "-0.5", "a number, 0 to 3600"),
+        (("instances", "interrupt", "tour/m2", "--notice"), "-0.5", "a time from 0s to 1h, "),
         (("key", "create", "ci", "--role"), "boss", "one of viewer, submitter, maintainer, "),
     ):
         told_there = cli.fails(2, *words, given).errors
