@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import typer
@@ -59,13 +59,15 @@ class CommandHelp(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As typer's. Fails with what was given and what is accepted, not in pydantic's words."""
+        written = list(args)
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
             if isinstance(error.__cause__, ValidationError):
                 given = error.__cause__.errors()[0]["input"]
                 param: Any = error.param
-                name = _word(param) if param.param_type_name == "argument" else param.opts[0]
+                is_argument = param.param_type_name == "argument"
+                name = _word(param) if is_argument else _name_written(param, written)
                 ctx.fail(f"{name} {given!r}: write {_accepted(param.type_descriptor)}.")
             raise
 
@@ -102,6 +104,12 @@ class CommandList(typer.Typer):
 
 def _word(param: Any) -> str:
     return str(param.metavar or param.name.upper())
+
+
+def _name_written(option: Any, args: Sequence[str]) -> str:
+    """The one of an option's names that a person wrote, else the first, as of a short one."""
+    names = [arg.partition("=")[0] for arg in args]
+    return str(next((name for name in names if name in option.opts), option.opts[0]))
 
 
 def _accepted(values: Any) -> str:

@@ -191,7 +191,7 @@ def _require_node(api: ApiClient, path: str, job: dict[str, Any], wanted: LogFil
     if wanted.rank is None or wanted.rank <= last:
         return
     there = "it has only node 0" if last == 0 else f"it has the nodes 0 to {last:,}"
-    raise CommandFailed(f"{of} has no node {wanted.rank:,}: {there} (--rank counts machines)")
+    raise CommandFailed(f"{of} has no node {wanted.rank:,}: {there} (a node is a machine)")
 
 
 def _spelled_out(found: re.Match[str]) -> str:

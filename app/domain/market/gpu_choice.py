@@ -81,6 +81,7 @@ def parse_gpu_choice(text: object) -> GpuChoice:
     name = _known_name(head)
     variant = _MEMORY.fullmatch(rest[0]) if rest else None
     if variant is None:
+        _refuse_bare_memory(name, rest)
         return GpuChoice(name, None, _count(rest))
     if variant[2]:
         raise InvalidValue(f"gives a GPU name and a memory range; {_HOW}")
@@ -103,6 +104,17 @@ def _variant_gb(name: str, digits: str) -> int:
         offered = " or ".join(f"{size}GB" for size in sizes)
         raise InvalidValue(f"asks for a {name} with {memory_gb}GB; it comes with {offered}")
     return memory_gb
+
+
+def _refuse_bare_memory(name: str, rest: list[str]) -> None:
+    """Raises InvalidValue where a number can only be meant as a memory size of that GPU."""
+    if not rest or _COUNT.fullmatch(rest[0]) is None:
+        return
+    digits, *count = rest
+    can_be_count = not count and int(digits) <= MAX_GPUS_PER_NODE
+    if not can_be_count and int(digits) in [model.memory_gb for model in models_of(name)]:
+        written = ":".join([name, f"{int(digits)}GB", *count])
+        raise InvalidValue(f"gives the memory of a GPU without its unit; write {written}")
 
 
 def parse_gpu_choices(value: object) -> tuple[GpuChoice, ...]:
@@ -128,7 +140,7 @@ def parse_gpu_choices(value: object) -> tuple[GpuChoice, ...]:
 def _mapping_text(key: object, count: object) -> str:
     if not isinstance(key, str) or isinstance(count, bool) or not isinstance(count, int):
         raise InvalidValue(f"as a mapping must be like {{V100: 1}}; {_HOW}")
-    return f"{key}:{count}" if 0 <= count <= MAX_GPUS_PER_NODE else f"{key}:0"
+    return f"{key}:{count}" if 0 <= count <= MAX_GPU_MEMORY_GB else f"{key}:0"
 
 
 def _memory_gb(digits: str) -> int:

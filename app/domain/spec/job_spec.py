@@ -117,8 +117,7 @@ class JobSpec(SpecModel):
         if self.trainer is None and self.run is None:
             raise refusal(
                 "give `trainer` (the bundled trainer) or `run` (your own command)",
-                "trainer",
-                ProblemKind.MISSING,
+                kind=ProblemKind.MISSING,
             )
         if self.trainer is not None and self.run is not None:
             raise refusal("give `trainer` or `run`, not both; remove one of them", "run")

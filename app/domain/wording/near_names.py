@@ -17,7 +17,7 @@ def no_such_job(written: str, names: Sequence[str]) -> str:
     told = f"There is no job {word!r} in this project"
     near = difflib.get_close_matches(word.lower(), list(dict.fromkeys(names)), _NAMES_MAX, _CUTOFF)
     if not near:
-        return f"{told}; see the list of jobs."
+        return f"{told}; see the list of jobs (`lowtide jobs`)."
     *others, last = map(repr, near)
     listed = f"{', '.join(others)} or {last}" if others else last
     return f"{told}; did you mean {listed}?"

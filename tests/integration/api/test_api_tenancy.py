@@ -74,7 +74,7 @@ def test_a_name_that_no_job_has_is_answered_with_near_ones_of_its_own_project(ap
 
     begin = "There is no job 'bret-ft' in this project; "
     assert told({}) == [f"{begin}did you mean 'bert-ft'?"] * 2
-    assert told(stranger) == [f"{begin}see the list of jobs."] * 2
+    assert told(stranger) == [f"{begin}see the list of jobs (`lowtide jobs`)."] * 2
 
 
 def test_a_checkpoint_folder_must_lie_where_the_deployment_allows(api: PeopleApi, folder: Path):

@@ -38,7 +38,7 @@ def test_a_machine_that_the_gang_never_had_is_refused_with_those_that_it_has(wor
     world.log(STREAM.format(1, 0), b"zero\n")
     for options in (["--rank", "7"], ["--node", "7", "-f"], ["--rank", "7", "--attempt", "1"]):
         refused = world.cli.fails(2, "logs", "digits", *options).errors
-        assert "has no node 7: it has only node 0 (--rank counts machines)" in refused
+        assert "has no node 7: it has only node 0 (a node is a machine)" in refused
     world.story.attempt(world.job, 2, node_count=2, state=AttemptState.FAILED, ended_at=START)
     world.log(STREAM.format(2, 1), b"one\n")
     assert world.cli.ok("logs", "digits", "--node", "1").out == "one\n"

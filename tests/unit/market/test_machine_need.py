@@ -62,6 +62,7 @@ def _types(**resources: Any) -> set[str]:
         ("rtx-pro-6000", GpuChoice("RTX-PRO-6000", None, 1)),
         ("40GB..", GpuChoice(None, 40, 1)),
         ("l40s:4", GpuChoice("L40S", None, 4)),
+        ("V100:16", GpuChoice("V100", None, 16)),
     ],
 )
 def test_the_ways_to_write_a_gpu(written: str, expected: GpuChoice):
@@ -77,6 +78,9 @@ def test_the_ways_to_write_a_gpu(written: str, expected: GpuChoice):
         ("L40", "did you mean 'L40S'?"),
         ("A100:60GB:8", "it comes with 40GB or 80GB"),
         ("A100-60GB", "it comes with 40GB or 80GB"),
+        ("A100:80", "memory of a GPU without its unit; write A100:80GB"),
+        ("a100:40:8", "memory of a GPU without its unit; write A100:40GB:8"),
+        ("A100:60", "the number of GPUs per machine must be 1 to 16"),
         ("H100:40GB..", "a GPU name and a memory range"),
         ("TPU-9", "is not a known GPU; known: T4"),
     ],

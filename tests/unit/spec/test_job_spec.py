@@ -172,7 +172,7 @@ def test_an_unknown_model_or_data_lists_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("data", "field", "words"),
     [
-        ({}, "trainer", "give `trainer`"),
+        ({}, "", "give `trainer`"),
         ({"trainer": TRAINER, "run": "x"}, "run", "not both"),
         ({"trainer": {"model": "cnn", "data": "digits"}}, "trainer.epochs", "epochs or steps"),
         ({"trainer": {**TRAINER, "steps": 5}}, "trainer.epochs", "not both"),

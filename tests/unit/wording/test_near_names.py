@@ -10,6 +10,6 @@ def test_the_near_names_are_told_or_where_to_look():
     )
     assert no_such_job("Resnet", names).endswith("; did you mean 'resnet-2' or 'resnet-1'?")
     assert no_such_job("zzz", names) == (
-        "There is no job 'zzz' in this project; see the list of jobs."
+        "There is no job 'zzz' in this project; see the list of jobs (`lowtide jobs`)."
     )
     assert len(no_such_job("x" * 10_000, names)) < 200

@@ -88,6 +88,7 @@ def test_a_number_or_a_choice_that_is_none_is_told_with_what_is_accepted(cli: Co
 def test_a_number_out_of_bounds_is_told_with_the_bounds(cli: CommandLine):
     for words, given, told in (
         (("logs", "tour", "--rank"), "-1", "a whole number, at least 0"),
+        (("logs", "tour", "--node"), "-1", "a whole number, at least 0"),
         (("offers", "--days"), "91", "a whole number, 1 to 90"),
         (("up", "--port"), "65536", "a whole number, 0 to 65535"),
         (("instances", "interrupt", "tour/m2", "--notice"), "-0.5", "a time from 0s to 1h, "),
