@@ -65,11 +65,13 @@ def test_a_paused_job_says_what_it_will_need_and_keeps_no_machine(look: Visit, s
     look.signed_in(site.key, "/jobs/digits")
     resume = look.page.locator("#resume")
     expect(resume).to_contain_text(
-        re.compile(r"continues from step \d+; about \d+m .*of work left")
+        re.compile(r"continues from step \d+; about \d+m .*to its end, start-up included")
     )
     expect(resume).to_contain_text("It will need 2 machines with 1 × V100")
-    expect(resume).to_contain_text(re.compile(r"Now: \$2.080/h for 2 machines in us-west-2a .*"))
-    expect(resume).to_contain_text(re.compile(r"about \$0\.\d+ for the work left"))
+    expect(resume).to_contain_text(
+        re.compile(r"Cheapest now: \$2.080/h for 2 machines in us-west-2a .*")
+    )
+    expect(resume).to_contain_text(re.compile(r"about \$0\.\d+ to the end"))
     expect(resume).to_contain_text("of its budget is left")
     panel = look.page.locator("#why-here")
     expect(panel.get_by_role("heading", name="Where it ran")).to_be_visible()

@@ -88,26 +88,31 @@ def microusd_to_add(
 
 def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
     work = (
-        "" if left.to_the_end is None else f"; about {formats.brief(left.to_the_end)} of work left"
+        ""
+        if left.to_the_end is None
+        else f"; about {formats.brief(left.to_the_end)} to its end, start-up included"
     )
     start, because = where_it_continues(job.committed_step, saved=saved is not None)
     return f"{start}{because}{work}."
 
 
 def price_words(unmet: UnmetRequirements, nodes: int, work_seconds: float | None) -> str:
-    """What so many machines cost in the cheapest pool that fits now, with all that is charged."""
+    """What so many machines cost in the cheapest pool that fits now, with all that is charged.
+
+    Placement may choose another one: it also weighs interruptions, and whose were the last.
+    """
     fitting = _fitting(unmet)
     if not fitting:
         return "No machine is free for it now: it would wait."
     offer = min(fitting, key=lambda one: one.cost_microusd_per_hour)
     hourly = offer.cost_microusd_per_hour * nodes
-    told = f"Now: {formats.per_hour(hourly)} {_on(offer, nodes)}"
+    told = f"Cheapest now: {formats.per_hour(hourly)} {_on(offer, nodes)}"
     if offer.cost_microusd_per_hour > offer.microusd_per_hour:
         told += ", with disks and addresses"
     if work_seconds is None:
         return f"{told}."
     cost = steady_microusd(hourly * offer.billing_speed, work_seconds)
-    return f"{told}, about {formats.usd(cost)} for the work left."
+    return f"{told}, about {formats.usd(cost)} to the end. It may get another pool."
 
 
 def _fitting(unmet: UnmetRequirements) -> list[OfferRow]:

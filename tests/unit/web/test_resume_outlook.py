@@ -84,6 +84,10 @@ def test_the_price_of_now_has_what_comes_with_the_machines():
     unmet = UnmetRequirements("2 machines", (dear, row(2_500_000)), ())
     where = "for 2 machines in us-west-2a (p3.2xlarge, on-demand)"
     left = 7_200
-    assert price_words(unmet, 2, left) == f"Now: $5.000/h {where}, about $10.00 for the work left."
+    assert price_words(unmet, 2, left) == (
+        f"Cheapest now: $5.000/h {where}, about $10.00 to the end. It may get another pool."
+    )
     unmet = UnmetRequirements("2 machines", (dear,), ())
-    assert price_words(unmet, 2, None) == f"Now: $6.000/h {where}, with disks and addresses."
+    assert (
+        price_words(unmet, 2, None) == f"Cheapest now: $6.000/h {where}, with disks and addresses."
+    )
