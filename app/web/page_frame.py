@@ -46,7 +46,7 @@ from app.domain.units.instants import day_text
 from app.domain.units.percent import saved_size
 from app.domain.wording.browser_words import browser_words
 from app.domain.wording.cost_words import component_words
-from app.domain.wording.decision_words import WAYS_NOTE
+from app.domain.wording.decision_words import WAYS_EXPECTED, WAYS_NOTE
 from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
 from app.domain.wording.rule_words import SOURCE_WORDS
@@ -358,6 +358,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["ways_expected"] = WAYS_EXPECTED
     environment.globals["ways_note"] = WAYS_NOTE
     environment.globals["source_words"] = SOURCE_WORDS
     environment.globals["may_command"] = may_command

@@ -24,6 +24,7 @@ from app.domain.wording.decision_words import (
     LEFT_NOTE,
     ORDER_BY_PRICE,
     ORDER_BY_SPEED,
+    WAYS_EXPECTED,
     WAYS_NOTE,
     verdict_word,
 )
@@ -161,10 +162,10 @@ def _told(terminal: Terminal, found: Row, decision: Row, now: datetime, everythi
     ways = [
         f"{name} {wording.money(decision[key])}" for name, key in _WAYS if decision[key] is not None
     ]
-    told_at = f"at the decision {_hour(decision['last_confirmed_at'])}"
     if ways:
-        expected = f"{told_at}, the cost expected to the end of the job, beginning"
-        prose(terminal, f"{expected} {', '.join(ways)}. {WAYS_NOTE}", indent="  ")
+        told_at = f"At the decision {_hour(decision['last_confirmed_at'])}"
+        expected = f"{told_at}, {WAYS_EXPECTED} {', '.join(ways)}. {WAYS_NOTE}"
+        prose(terminal, expected, indent="  ")
     shown = decision["pools"] if everything else decision["pools"][:_POOLS_SHOWN]
     if not shown:
         return

@@ -29,6 +29,9 @@ LEFT_NOTE: Final = (
 )
 """What the cost is of a job that goes on as it runs now."""
 
+WAYS_EXPECTED: Final = "the rest of the job was expected to cost: beginning"
+"""Stands after "At the decision" with its time, and before each way with its cost."""
+
 WAYS_NOTE: Final = (
     "Each is an average for all machines together, from then on: what was spent before is not part "
     "of it. Start-up and the interruptions to expect are counted, the minimum charge of a machine "

@@ -56,13 +56,14 @@ class JobFailure:
 
     @property
     def where(self) -> str:
-        """Which node it was: "node 1 (m3), attempt 2, exit code 1"; empty where none is known."""
+        """Which node it was: "Node 1 (m3), attempt 2, exit code 1."; empty where none is known."""
         node = "" if self.node is None else f"node {self.node}"
         if node and self.machine:
             node += f" ({self.machine})"
         attempt = "" if self.attempt is None else f"attempt {self.attempt}"
         code = "" if self.exit_code is None else f"exit code {self.exit_code}"
-        return ", ".join(part for part in (node, attempt, code) if part)
+        told = ", ".join(part for part in (node, attempt, code) if part)
+        return f"{told[:1].upper()}{told[1:]}." if told else ""
 
 
 def job_failure(parts: PageParts, job: Job, timeline: JobTimeline) -> JobFailure | None:

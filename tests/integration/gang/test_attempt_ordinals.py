@@ -212,7 +212,7 @@ def test_the_page_of_a_failed_job_names_its_attempt_by_the_count(world: World) -
         world.job, state=JobState.FAILED, ended_at=world.story.after(1_500), end_message="No luck."
     )
     whole = _page(world, "")
-    assert "attempt 3, exit code 1" in whole
+    assert "attempt 3, exit code 1." in whole
     assert "Whole log of attempt-0003/node-0.log" in whole
 
 

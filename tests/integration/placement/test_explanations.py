@@ -310,7 +310,7 @@ def test_explain_shows_the_pools_as_a_table(world: World):
     assert ran.row("on-demand", "3.060").endswith("not needed: slack 55m")
     told = " ".join(ran.out.split())
     ways = "with spot machines $2.95, by waiting $3.10, with on-demand machines $9.38"
-    assert f"the cost expected to the end of the job, beginning {ways}." in told
+    assert f"UTC, the rest of the job was expected to cost: beginning {ways}." in told
     assert "so its figures differ." in told
     assert "Decision 2, attempt 1: spot, at" in ran.out
     assert "Decisions so far" not in ran.out
