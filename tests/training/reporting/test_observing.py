@@ -163,6 +163,16 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert [(one.step, one.value) for one in board.Scalars("train/loss")] == [(1, 1.0), (2, 0.5)]
 
 
+def test_a_printed_line_says_its_type_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    progress = ProgressLog(tmp_path / "progress.jsonl")
+    progress.phase("eval", 20)
+    progress.write("eval", step=20, test_accuracy=0.5)
+    assert capsys.readouterr().out == "phase=eval step=20\neval step=20 test_accuracy=0.5\n"
+    assert [line["step"] for line in lines_of(tmp_path, "phase")] == [20]
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="tensorboard: cannot write to "):

@@ -87,7 +87,7 @@ class ProgressLog:
             print(values["sentence"], flush=True)
         elif self.prints and kind not in _UNPRINTED:
             told = (f"{key}={_shown(value)}" for key, value in values.items())
-            print(kind, *told, flush=True)
+            print(*([] if kind in values else [kind]), *told, flush=True)
 
     def _write_waiting(self, descriptor: int) -> None:
         waiting, self._waiting = self._waiting, []
