@@ -86,12 +86,7 @@ def login(
     key itself, because a list of processes shows options. The key that a login before got for
     this address is revoked.
     """
-    if invocation.project is not None:
-        raise CommandFailed(
-            "--project chooses for one command, and LOWTIDE_PROJECT for all: to sign in with a key "
-            f"that opens one project alone, use --projects {invocation.project}"
-        )
-    named = None if projects is None else names_in(projects)
+    named = _projects(invocation, projects)
     address = _checked(url or invocation.server().url)
     if address.startswith("http://") and not is_loopback(address):
         invocation.terminal.note(
@@ -111,16 +106,31 @@ def login(
         given, login_key, whom = made["key"], made["name"], f" as {_described(made)}"
     server = Server(address, given, chosen_by=AddressSource.LOGIN, login_key=login_key)
     invocation.connect(server).get("/jobs", {"limit": 1})
-    path = default_config_file()
-    former = stored_login_key(path, address)
-    in_keyring = write_config(path, server)
-    where = KEYRING if in_keyring else str(path)
-    if former is not None and former.key != given:
-        _end_former(invocation, former)
+    where = _store(invocation, server)
     if invocation.terminal.as_json:
-        invocation.terminal.json({"server_url": address, "config": str(path)})
+        invocation.terminal.json({"server_url": address, "config": str(default_config_file())})
     else:
         invocation.terminal.line(f"Signed in to {address}{whom}. Stored in {where}.")
+
+
+def _projects(invocation: Invocation, written: str | None) -> list[str] | None:
+    """Those that the key is limited to. Raises CommandFailed for --project, which does not."""
+    if invocation.project is not None:
+        raise CommandFailed(
+            "--project chooses for one command, and LOWTIDE_PROJECT for all: to sign in with a key "
+            f"that opens one project alone, use --projects {invocation.project}"
+        )
+    return None if written is None else names_in(written)
+
+
+def _store(invocation: Invocation, server: Server) -> str:
+    """Keep the key for later commands, and revoke that of the login before. Returns where it is."""
+    path = default_config_file()
+    former = stored_login_key(path, server.url)
+    in_keyring = write_config(path, server)
+    if former is not None and former.key != server.key:
+        _end_former(invocation, former)
+    return KEYRING if in_keyring else str(path)
 
 
 def _end_former(invocation: Invocation, former: Server) -> None:

@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -89,7 +90,8 @@ def test_a_code_that_another_page_sends_does_not_end_the_command(
         assert port is not None
         sent = httpx.get(f"http://127.0.0.1:{port[1]}/?code=BBBBBBBB", timeout=20)
         assert sent.status_code == 200
-        wait_until(lambda: rows_of(api.engine, ATTEMPTS, subject="login:127.0.0.1"), seconds=20)
+        of_login = partial(rows_of, api.engine, ATTEMPTS, subject="login:127.0.0.1")
+        wait_until(lambda: bool(of_login()), seconds=20)
         clicks(lea)(pages[0])
         assert waiting.result(60)["person"] == "Lea"
 
