@@ -124,15 +124,15 @@ class SizeState:
 class MoveState:
     """A gang that trains and may move, with the gangs that it could be instead.
 
-    considered: the offers that those were made of. headroom: reads what the budgets cover beside
-    it, which is asked only where a move repays.
+    considered: the offers that those were made of. headroom: what the budgets cover beside it; None
+    until a move repays, as who reads the budgets locks them.
     """
 
     here: CurrentPlacement
     candidates: Sequence[Candidate]
     terms: MoveTerms
     considered: tuple[RankedOffer, ...]
-    headroom: Callable[[], Headroom]
+    headroom: Headroom | None = None
 
 
 @dataclass(frozen=True)
@@ -219,17 +219,19 @@ def _size(state: GangState) -> Decision | None:
 
 
 def _move(state: GangState) -> Decision | None:
-    """While new machines start both gangs cost money: the budgets must cover both for a while."""
+    """While new machines start both gangs cost money: the budgets must cover both for a while.
+
+    Without the budgets it is only where to: ask again with them.
+    """
     move = state.move
     found = None if move is None else decide_move(move.here, move.candidates, move.terms)
-    if move is None or found is None or found.to is None:
+    if move is None or found is None or found.to is None or move.headroom is None:
         return found
     fitting = (one.offer for one in move.considered if one.fits)
     offer = next(one for one in fitting if pool_name(one.pool) == found.to)
     count = len(move.here.machines)
-    headroom = move.headroom()
-    covered = headroom.bids_covered([offer], count)
-    if not covered.bids or not headroom.covers_both([offer] * count):
+    covered = move.headroom.bids_covered([offer], count)
+    if not covered.bids or not move.headroom.covers_both([offer] * count):
         return None
     held = covered.reserved_microusd
     return replace(found, request=MachineRequest(count, count, (offer,), move.considered, held))

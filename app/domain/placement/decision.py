@@ -169,7 +169,7 @@ class Resize:
 class MoveDecision:
     """to: the name of the pool to move to, or None. The sentence is for people.
 
-    request: a gang there, beside the one that trains.
+    request: a gang there, beside the one that trains; None while the budgets are not read.
     """
 
     to: str | None

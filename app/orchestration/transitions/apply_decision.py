@@ -221,11 +221,12 @@ def _resize(aggregate: JobAggregate, decision: Resize, limits: Limits) -> None:
 def _move(
     aggregate: JobAggregate, decision: MoveDecision, limits: Limits, reasons: Reasons
 ) -> None:
-    request = decision.request
-    if request is None:
+    if decision.to is None:
         reason = Reason(DecisionVerdict.STAY, "no_move_repays", decision.sentence)
         record_decision(aggregate, reason, limits, reasons)
         return
+    request = decision.request
+    assert request is not None, "it was decided on with the budgets"
     begin_move(aggregate, request, decision.sentence, limits)
     aggregate.job.move_look_at = aggregate.look_in(2 * limits.report_interval_seconds)
     reason = Reason(DecisionVerdict.MOVE, "move_repays", decision.sentence)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from app.domain.availability.gang_hazard import MachineLife
@@ -23,7 +22,7 @@ from app.domain.lifecycle.instance import InstanceState
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Offer
 from app.domain.placement.decide import GangState, MoveState, RunningTransition, decide
-from app.domain.placement.decision import Transition
+from app.domain.placement.decision import MoveDecision, Transition
 from app.domain.placement.methods.offer_book import Quoted, Shortlist, shortlist
 from app.domain.placement.migration import Candidate, CurrentPlacement, MoveTerms, pool_name
 from app.domain.placement.placement import PlacementDomain, need_of, work_alike, work_speed
@@ -188,11 +187,13 @@ def _evaluate(aggregate: JobAggregate, work: MovableJob, among: Shortlist, limit
     ]
     # By what an hour of progress costs: one far down the list does not win by its speed.
     theres = _theres(aggregate, others[:OTHERS_MAX], machines[0], count, among.speeds)
-    terms = move_terms(own_limits(aggregate, limits))
-    headroom = partial(read_headroom, aggregate, limits)
-    move = MoveState(here, theres, terms, considered, headroom)
+    move = MoveState(here, theres, move_terms(own_limits(aggregate, limits)), considered)
+    decision = decide(GangState(move=move))
+    if isinstance(decision, MoveDecision) and decision.to is not None:
+        move = replace(move, headroom=read_headroom(aggregate, limits))
+        decision = decide(GangState(move=move))
     reasons = Reasons(considered, count, speeds=among.speeds)
-    apply_decision(aggregate, decide(GangState(move=move)), limits, reasons)
+    apply_decision(aggregate, decision, limits, reasons)
 
 
 def _speeds(uow: UnitOfWork, job: Job) -> GpuThroughput:

@@ -13,13 +13,14 @@ from sqlalchemy import Engine, event
 
 from app.domain.lifecycle.instance import EndedBy
 from app.domain.placement.decide import decide
+from app.orchestration.frame.limits import Limits
 from app.orchestration.transitions.evaluate_moves import EvaluateMoves
 from tests.support.stories.market_choice_story import (
     ESTIMATE,
     QUICK_RETURNS,
     market_choice_story,
 )
-from tests.support.stories.orchestration_story import ON_DEMAND_A, PRICES
+from tests.support.stories.orchestration_story import ON_DEMAND_A, PRICES, ZONE_B, Story
 from trainer.protocol.agent_report import FactKind
 
 ROOM = {"market": "auto", "deadline": "20h", "estimate": ESTIMATE}
@@ -64,3 +65,23 @@ def test_no_row_is_read_while_it_is_decided(engine: Engine, tmp_path: Path) -> N
     assert statements == []
     assert len(story.launches(job_id)) > 1
     assert story.launches(elastic)
+
+
+def test_a_move_that_repays_reads_no_row_either(engine: Engine, tmp_path: Path) -> None:
+    """Its budgets are locked when they are read, so they are read for such a move alone."""
+    story = Story(engine, tmp_path / "store")
+    story.controllers = (*story.controllers, EvaluateMoves(story.runtime))
+    estimate = {"hours": 26, "gpu": "V100:1", "nodes": 2}
+    job_id = story.submit(nodes=2, budget_usd=1_000, estimate=estimate)
+    story.train(job_id)
+    story.tell(story.members(job_id)[0], at_step=1)
+    story.sleep(60)
+    story.checkpoint(story.members(job_id)[0], 1, 2)
+    for instance_id in story.members(job_id):
+        story.tell(instance_id, at_step=20)
+    story.sleep(Limits().migration_rest_seconds)
+    with _statements_of_decide(engine) as statements:
+        story.quote({**PRICES, ZONE_B: 200_000})
+        story.run()
+    assert statements == []
+    assert story.job(job_id).moving_launch_id is not None

@@ -54,16 +54,11 @@ NEW = MachineLife(0.0, 1.0)
 WINDOW = ReserveWindow(60, 90, 30)
 
 
-def _unread() -> Headroom:
-    raise AssertionError("budgets are read for a move that repays, and for no other")
-
-
 MOVE = MoveState(
     CurrentPlacement("a", 1.0, (NEW,), 1.0, 60.0),
     (),
     MoveTerms(1.0, 1.0, 0.1, 0),
     (),
-    _unread,
 )
 
 
@@ -159,18 +154,18 @@ def test_a_gang_moves_only_where_the_budgets_cover_both_gangs_for_a_while() -> N
     fits = RankedOffer(offer, FitVerdict.FITS, "fits")
     dear = CurrentPlacement("a", 3e6, (NEW,), 1.0, 86_400.0)
 
+    state = replace(MOVE, here=dear, candidates=(there,), considered=(fits,))
+
     def decided(cap_microusd: int, held_microusd: int) -> MoveDecision | None:
         line = BudgetLine(of_project=False, cap_microusd=cap_microusd, spent_microusd=0)
-        state = replace(
-            MOVE,
-            here=dear,
-            candidates=(there,),
-            considered=(fits,),
-            headroom=lambda: Headroom((line,), held_microusd, WINDOW),
-        )
-        found = decide(GangState(move=state))
+        headroom = Headroom((line,), held_microusd, WINDOW)
+        found = decide(GangState(move=replace(state, headroom=headroom)))
         assert found is None or isinstance(found, MoveDecision)
         return found
+
+    unread = decide(GangState(move=state))
+    assert isinstance(unread, MoveDecision)
+    assert (unread.to, unread.request) == (pool_name(pool), None)
 
     # The new machine costs 225,000 in its first 15 minutes, and 60,000 in the window of 180 s with
     # the minute that is billed at least.
