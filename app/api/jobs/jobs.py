@@ -38,6 +38,7 @@ router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
 PAGE_MAX = 200
 _LABELS_MAX = 8
+_LABEL_MAX = 300
 
 
 @router.post("", status_code=201, **SUBMIT_DOCS)
@@ -169,7 +170,11 @@ def _labels(written: list[str]) -> dict[str, str]:
     labels: dict[str, str] = {}
     for text in written:
         name, separator, value = text.partition("=")
-        if not separator or not name or len(text) > 300:
+        if len(text) > _LABEL_MAX:
+            raise InvalidValue(
+                f"label: {text[:40]!r}… has {len(text)} characters; at most {_LABEL_MAX}", "label"
+            )
+        if not separator or not name:
             raise InvalidValue(
                 f"label: {text[:40]!r} needs a key and a value; write key=value, as in team=vision",
                 "label",

@@ -24,9 +24,14 @@ def stored_login_key(path: Path, url: str) -> Server | None:
         stored = read_config(path)
         if stored is None or stored.url != url or not stored.login_key:
             return None
-        return replace(stored, key=kept_key(url)) if stored.key_in_keyring else stored
+        return with_secret(stored)
     except CommandFailed:
         return None
+
+
+def with_secret(stored: Server) -> Server:
+    """The same with its key, which may be in the keyring. Raises CommandFailed."""
+    return replace(stored, key=kept_key(stored.url)) if stored.key_in_keyring else stored
 
 
 def revoke_login_key(server: Server) -> bool:

@@ -6,14 +6,13 @@ Not here: where the key is kept (`app.cli.client.key_store`), or the browsers of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from app.cli.access.login_key import revoke_login_key
+from app.cli.access.login_key import revoke_login_key, with_secret
 from app.cli.client.failures import CommandFailed
 from app.cli.client.invocation import Invocation, api_command
-from app.cli.client.key_store import forget_key, kept_key
+from app.cli.client.key_store import forget_key
 from app.cli.client.server_address import Server, default_config_file, read_config
 
 _ELSEWHERE: Final = (
@@ -44,8 +43,7 @@ def logout(invocation: Invocation) -> None:
     name = stored.login_key
     if name:
         try:
-            key = kept_key(stored.url) if stored.key_in_keyring else stored.key
-            ended = revoke_login_key(replace(stored, key=key))
+            ended = revoke_login_key(with_secret(stored))
             told = f"{told} The key {name} {'is revoked' if ended else 'opened nothing any more'}."
         except CommandFailed as error:
             failure = error

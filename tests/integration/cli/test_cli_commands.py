@@ -249,6 +249,9 @@ def test_cancelling_by_filter_asks_and_then_cancels_what_it_finds(world: World):
     for command in (("cancel", "--yes"), ("jobs",)):
         refused = world.cli.fails(2, *command, "-l", "team").errors
         assert "label: 'team' needs a key and a value; write key=value, as in" in refused
+    long = world.cli.fails(2, "jobs", "-l", f"team={'x' * 300}").errors
+    assert "label: 'team=" in long
+    assert "has 305 characters; at most 300" in " ".join(long.split())
     two = ("-l", "team=nlp", "-l", "team=vision")
     assert "given with two values" in world.cli.fails(2, "cancel", *two, "--yes").errors
     assert "given with two values" in world.cli.fails(2, "jobs", *two).errors

@@ -167,24 +167,29 @@ def test_the_command_gets_its_key_by_a_code_that_is_typed(
     assert (made["person"], made["projects"]) == ("Lea", ["admin"])
 
 
+def machine_of(person: Invited, api: PeopleApi, home: Path) -> tuple[CommandLine, Path, str]:
+    """Commands with a key of a confirmed login, the file that has it, and the key's name."""
+    verifier = secrets.token_urlsafe(32)
+    made = redeem(api, verifier, confirmed(person, verifier)).json()
+    stored = home / ".config" / "lowtide" / "config.toml"
+    write_config(stored, Server(api.url, made["key"], login_key=made["name"]))
+    return CommandLine(home, {}), stored, made["name"]
+
+
 def test_the_machine_goes_on_with_a_rotated_key_and_logging_out_ends_it(
     api: PeopleApi, lea: Invited, tmp_path: Path
 ):
-    verifier = secrets.token_urlsafe(32)
-    made = redeem(api, verifier, confirmed(lea, verifier)).json()
-    stored = tmp_path / ".config" / "lowtide" / "config.toml"
-    write_config(stored, Server(api.url, made["key"], login_key=made["name"]))
-    cli = CommandLine(tmp_path, {})
+    cli, stored, name = machine_of(lea, api, tmp_path)
     assert "name the key" in cli.fails(2, "key", "rotate").errors
     rotated = cli.ok("key", "rotate", "--mine", "--overlap", "0s")
     assert f"it is stored in {stored}" in rotated.errors
     assert rotated.out.strip() in stored.read_text()
     cli.ok("jobs")
-    assert f"The key {made['name']} is revoked." in cli.ok("logout").out
+    assert f"The key {name} is revoked." in cli.ok("logout").out
     assert not stored.exists()
-    [row] = rows_of(api.engine, tables.api_keys, own_name=made["name"])
+    [row] = rows_of(api.engine, tables.api_keys, own_name=name)
     assert row.revoked_at is not None
-    write_config(stored, Server(api.url, rotated.out.strip(), login_key=made["name"]))
+    write_config(stored, Server(api.url, rotated.out.strip(), login_key=name))
     wait_until(lambda: cli.run("jobs").exit_code == 2, seconds=20)
     assert "opened nothing any more" in cli.ok("logout").out
     # As `--with-key` stores one: others may use it.
@@ -197,16 +202,12 @@ def test_the_machine_goes_on_with_a_rotated_key_and_logging_out_ends_it(
 def test_a_new_login_revokes_the_key_of_the_one_before(
     api: PeopleApi, lea: Invited, tmp_path: Path
 ):
-    verifier = secrets.token_urlsafe(32)
-    made = redeem(api, verifier, confirmed(lea, verifier)).json()
-    stored = tmp_path / ".config" / "lowtide" / "config.toml"
-    write_config(stored, Server(api.url, made["key"], login_key=made["name"]))
-    cli = CommandLine(tmp_path, {})
+    cli, _, name = machine_of(lea, api, tmp_path)
     cli.fails(2, "login", api.url, stdin="lt_wrong\n")
     cli.ok("jobs")
     told = cli.ok("login", api.url, stdin=f"{lea.key}\n").errors
-    assert f"{made['name']}, the key of the login before, is revoked." in " ".join(told.split())
-    [row] = rows_of(api.engine, tables.api_keys, own_name=made["name"])
+    assert f"{name}, the key of the login before, is revoked." in " ".join(told.split())
+    [row] = rows_of(api.engine, tables.api_keys, own_name=name)
     assert row.revoked_at is not None
     # A key that the page did not give, others may use: it stays.
     assert "revoked" not in cli.ok("login", api.url, stdin=f"{lea.key}\n").errors

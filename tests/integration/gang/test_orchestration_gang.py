@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from uuid import UUID
 
 from sqlalchemy import delete, text, update
 
@@ -162,14 +163,19 @@ def test_a_locked_job_holds_up_no_look_at_machines_of_others(
     assert story.attempt(held).state == "interrupted"
 
 
-def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
-    """At the first trainer's word no step is made: machines still restore, meet and compile."""
+def failed_once(story: Story) -> UUID:
+    """A gang of two whose commands failed; its second attempt has the same machines."""
     job_id = story.submit(nodes=2)
     story.train(job_id)
-    first, second = story.members(job_id)
-    for machine in (first, second):
+    for machine in story.members(job_id):
         story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
     story.run()
+    return job_id
+
+
+def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
+    """At the first trainer's word no step is made: machines still restore, meet and compile."""
+    job_id = failed_once(story)
     story.train(job_id, 2)
     kinds = ("trainer_started", "attempt_started")
     told = [one for one in story.rows(tables.events) if one.kind in kinds]
@@ -184,12 +190,7 @@ def test_the_start_of_the_trainer_is_not_called_training(story: Story) -> None:
 
 
 def test_machines_at_hand_and_their_cloud_are_told_in_words(story: Story) -> None:
-    job_id = story.submit(nodes=2)
-    story.train(job_id)
-    first, second = story.members(job_id)
-    for machine in (first, second):
-        story.tell(machine, FactKind.TRAINER_ENDED, 1, outcome="failed", exit_code=1)
-    story.run()
+    failed_once(story)
     told: dict[str, list[str]] = {
         kind: [] for kind in ("claimed", "launch_submitted", "launch_accepted")
     }
