@@ -25,7 +25,7 @@ from app.domain.units.money import parse_usd
 from app.orchestration.gang.command_job import command_job
 from app.orchestration.gang.reserve_budget import reserve_window
 from app.orchestration.placement.unmet_requirements import quoted_pools, unmet_requirements
-from app.web.job.resume_outlook import START_OF_MACHINES, microusd_to_add
+from app.web.job.resume_outlook import lack_of_budget
 from app.web.page_frame import PageParts, PageRoute, SignedIn, check_form, parts_of, redirect
 from app.web.session import Visitor
 
@@ -116,12 +116,13 @@ def _require_enough(parts: PageParts, job_id: UUID, added_microusd: int) -> None
     quoted, now = quoted_pools(parts.jobs, spec), runtime.clock.now()
     unmet = unmet_requirements(quoted, spec, now, paused, limits=runtime.limits)
     window = reserve_window(runtime.limits, Fraction(1))
-    least = microusd_to_add(unmet, budget, spec.nodes.least, window)
+    lack = lack_of_budget(unmet, budget, spec.nodes.least, window)
+    least = lack.microusd
     if added_microusd < least:
         raise InvalidValue(
             f"The budget must be at least {enough_text(budget.cap_microusd + least)} for "
-            f"{START_OF_MACHINES}, or the job is paused again: add {enough_text(least)} or more, "
-            "at the prices of now.",
+            f"{lack.pays_for}, or the job is paused again: add {enough_text(least)} or more, at "
+            "the prices of now.",
             "add_budget_usd",
         )
 

@@ -6,13 +6,13 @@ Not here: which machines it will get (placement decides then), or resuming (`job
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from app.domain.billing.budget import (
     ReserveWindow,
     enough_text,
     left_microusd,
     start_microusd,
+    start_words,
 )
 from app.domain.lifecycle.entities import Budget, Job
 from app.domain.placement.expected_cost import steady_microusd
@@ -23,9 +23,6 @@ from app.orchestration.estimates.estimate_remaining import WorkLeft
 from app.orchestration.placement.unmet_requirements import OfferRow, UnmetRequirements
 from app.storage.reports.job_facts import LastCheckpoint
 from app.web import formats
-
-START_OF_MACHINES: Final = "the first 15 minutes of its machines, with saving and releasing them"
-"""What a budget must pay for when a job is resumed."""
 
 
 @dataclass(frozen=True)
@@ -57,33 +54,46 @@ def resume_outlook(
     """Of a paused job. unmet: what it needs, with the pools as they are now. least_nodes: the
     smallest gang that it begins with. window: the deployment's, by which a claim is measured.
     """
-    add = microusd_to_add(unmet, budget, least_nodes, window)
+    lack = lack_of_budget(unmet, budget, least_nodes, window)
     return ResumeOutlook(
         goes_on=_goes_on(job, left, saved),
         needs=f"It will need {unmet.needs}.",
         price=price_words(unmet, job.node_count, left.to_the_end),
-        budget=budget_words(budget, add),
-        add_microusd=add,
+        budget=budget_words(budget, lack),
+        add_microusd=lack.microusd,
         unblocked_by=() if _fitting(unmet) else unmet.unblocked_by,
     )
 
 
-def microusd_to_add(
-    unmet: UnmetRequirements, budget: Budget, least_nodes: int, window: ReserveWindow
-) -> int:
-    """What the budget lacks for a start of the smallest gang, by the rule of a claim.
+@dataclass(frozen=True)
+class BudgetLack:
+    """What a budget lacks for a start, 0 where it is enough, and what that pays for, in words."""
 
-    In the cheapest pool that fits now. Without one, what a budget lacks that is used up. At least
-    a cent, the least that a budget can grow by.
+    microusd: int
+    pays_for: str
+
+
+def lack_of_budget(
+    unmet: UnmetRequirements, budget: Budget, least_nodes: int, window: ReserveWindow
+) -> BudgetLack:
+    """For a start of the smallest gang, by the rule of a claim.
+
+    In the pool that fits now where it needs least. Without one, what a budget lacks that is used
+    up. At least a cent, the least that a budget can grow by.
     """
-    starts = (
-        start_microusd(
-            [offer.cost_microusd_per_hour] * least_nodes, window.at_speed(offer.billing_speed)
-        )
-        for offer in _fitting(unmet)
+    needed, speed = min(
+        ((_start(offer, least_nodes, window), offer.billing_speed) for offer in _fitting(unmet)),
+        default=(1, 1),
     )
-    left = left_microusd(budget.cap_microusd, budget.spent_microusd, min(starts, default=1))
-    return 0 if left is None or left >= 0 else max(MIN_BUDGET_MICROUSD, -left)
+    left = left_microusd(budget.cap_microusd, budget.spent_microusd, needed)
+    lacks = 0 if left is None or left >= 0 else max(MIN_BUDGET_MICROUSD, -left)
+    return BudgetLack(lacks, start_words(speed))
+
+
+def _start(offer: OfferRow, nodes: int, window: ReserveWindow) -> int:
+    return start_microusd(
+        [offer.cost_microusd_per_hour] * nodes, window.at_speed(offer.billing_speed)
+    )
 
 
 def _goes_on(job: Job, left: WorkLeft, saved: LastCheckpoint | None) -> str:
@@ -125,16 +135,17 @@ def _on(offer: OfferRow, count: int) -> str:
     return f"for {machines_in_words(count)} in {pool.zone} ({pool.instance_type}, {market})"
 
 
-def budget_words(budget: Budget, add: int) -> str | None:
+def budget_words(budget: Budget, lack: BudgetLack) -> str | None:
     """What is left of it; where that is too little, the least budget with which the job starts."""
     cap, left = budget.cap_microusd, left_microusd(budget.cap_microusd, budget.spent_microusd)
     if cap is None or left is None:
         return None
     told = "Its budget is used up" if left <= 0 else f"{formats.usd(left)} of its budget is left"
+    add = lack.microusd
     if not add:
         return f"{told}."
     least = (
         f"it needs a budget of at least {enough_text(cap + add)}, {enough_text(add)} more, for "
-        f"{START_OF_MACHINES}"
+        f"{lack.pays_for}"
     )
     return f"{told}: {least}, or it is paused again, at the prices of now."

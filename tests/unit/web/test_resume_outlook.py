@@ -12,7 +12,7 @@ from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.lifecycle.entities import Budget
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.orchestration.placement.unmet_requirements import OfferRow, UnmetRequirements
-from app.web.job.resume_outlook import budget_words, microusd_to_add, price_words
+from app.web.job.resume_outlook import BudgetLack, budget_words, lack_of_budget, price_words
 
 POOL = Pool("local", "us-west-2", "us-west-2a", "p3.2xlarge", Market.ON_DEMAND)
 V100 = Hardware("V100", 1, 16, 8, 61)
@@ -49,14 +49,16 @@ def test_a_start_needs_the_first_quarter_of_an_hour_of_the_smallest_gang(
     cap: int | None, spent: int, offers: tuple[OfferRow, ...], nodes: int, add: int
 ):
     unmet = UnmetRequirements("1 machine", offers, ())
-    assert microusd_to_add(unmet, budget(cap, spent), nodes, WINDOW) == add
+    lack = lack_of_budget(unmet, budget(cap, spent), nodes, WINDOW)
+    assert lack == BudgetLack(add, "the first 15 minutes")
 
 
 def test_a_start_on_a_faster_bill_needs_what_it_would_be_stopped_with_too():
     """A claim is allowed by the same rule, so it neither pays for nothing nor is refused."""
     unmet = UnmetRequirements("1 machine", (row(920_000, speed=60),), ())
     paused = budget(1_200_000, 530_000)
-    add = microusd_to_add(unmet, paused, 1, WINDOW)
+    lack = lack_of_budget(unmet, paused, 1, WINDOW)
+    add = lack.microusd
     offer = Offer(POOL, V100, 920_000, 3 * USD, "ec2", NOW, "test", billing_speed=60)
 
     def claimed(cap: int) -> bool:
@@ -64,19 +66,23 @@ def test_a_start_on_a_faster_bill_needs_what_it_would_be_stopped_with_too():
         return bool(Headroom((line,), 0, WINDOW).bids_covered([offer], 1).bids)
 
     assert add == 230_000 + 858_667 - 670_000
+    assert lack.pays_for == (
+        "the first 15 minutes of the bill, each second billed as 1m, with saving and releasing the "
+        "machines"
+    )
     assert not claimed(1_200_000 + add - 1)
     assert claimed(1_200_000 + add)
 
 
 def test_a_budget_that_is_left_but_too_small_names_the_least_that_is_enough():
-    told = budget_words(budget(10 * USD, 600_000), 600_000)
+    told = budget_words(budget(10 * USD, 600_000), BudgetLack(600_000, "the first 15 minutes"))
     assert told == (
         "$9.40 of its budget is left: it needs a budget of at least $10.60, $0.60 more, for the "
-        "first 15 minutes of its machines, with saving and releasing them, or it is paused again, "
-        "at the prices of now."
+        "first 15 minutes, or it is paused again, at the prices of now."
     )
-    assert budget_words(budget(10 * USD, 600_000), 0) == "$9.40 of its budget is left."
-    assert budget_words(budget(None, 600_000), 0) is None
+    enough = BudgetLack(0, "the first 15 minutes")
+    assert budget_words(budget(10 * USD, 600_000), enough) == "$9.40 of its budget is left."
+    assert budget_words(budget(None, 600_000), enough) is None
 
 
 def test_the_price_of_now_has_what_comes_with_the_machines():
