@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from app.adapters.providers.local.files.local_variables import local_settings_of
 from app.orchestration.frame.limits import Limits
-from app.orchestration.frame.schedule import TURNS, turn_of
+from app.orchestration.frame.schedule import SENDING_THREADS, TURNS, turn_of
 from app.settings import PREFIX, Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -33,14 +33,13 @@ if TYPE_CHECKING:
     from app.ports.cloud_provider import CloudProvider
     from app.ports.object_store import ObjectStore
     from app.ports.price_source import PriceSource
-    from app.ports.storage_grants import StorageGrantIssuer
+    from app.ports.secret_grants import GrantIssuers
     from app.ports.wakeups import Wakeups
     from app.storage.unit_of_work import UnitOfWorkFactory
 
 Role = Literal["api", "worker"]
 
-# Connections kept, and further ones made when needed; as many in all as the api has threads that
-# use them (`app.api.main`).
+# Connections kept, and others when needed: in all as many as the api has threads for them.
 _API_CONNECTIONS: Final = (5, 15)
 _WORKER_CONNECTIONS: Final = 2
 
@@ -73,7 +72,9 @@ def build_runtime(
     Only the worker gets providers and price sources. `engine` and `wakeups` replace the role's own
     (`open_engine`, `open_wakeups`).
     """
+    from app.adapters.encryption.envelope_encryption import open_encryption
     from app.adapters.object_stores.obstore_store import kept_stores, open_object_store
+    from app.adapters.outgoing.channel_sender import open_sender
     from app.adapters.storage_issuers import storage_services
     from app.adapters.system_clock import SystemClock
     from app.adapters.system_entropy import SystemEntropy
@@ -102,31 +103,35 @@ def build_runtime(
         checkpoint_region=settings.checkpoint_region,
         storage_services=storage_services(settings, settings, settings.active_providers),
         seal_store=open_object_store(settings.audit_seals),
+        encryption=open_encryption(settings.secrets_key_file, settings.state_dir),
+        sender=open_sender(settings, control_url(settings)) if role == "worker" else None,
+        contract=settings.contract_prices,
     )
 
 
-def open_grant_issuers(settings: Settings) -> dict[str, StorageGrantIssuer]:
-    """What issues machines' credentials for object stores, by service; asks no cloud.
-
-    Loads a cloud's client where it is to issue some. Raises SettingsError when that is missing.
+def open_grant_issuers(settings: Settings) -> GrantIssuers:
+    """What issues machines' credentials for stores and secrets; asks no cloud. Loads a cloud's
+    client where it is to issue some. Raises SettingsError when that is missing.
     """
     from app.adapters.providers.aws.client.aws_variables import aws_settings_of
     from app.adapters.providers.gcp.client.gcp_variables import gcp_settings_of
-    from app.adapters.storage_issuers import storage_services
+    from app.ports.secret_grants import GrantIssuers
+    from trainer.protocol.run_config import AWS_SECRETS, GOOGLE_SECRETS
     from trainer.protocol.storage_access import GOOGLE, S3
 
-    services = storage_services(settings, settings, settings.active_providers)
-    issuers: dict[str, StorageGrantIssuer] = {}
-    if S3 in services and settings.aws_data_role is not None:
+    issuers, active = GrantIssuers({}, {}), settings.active_providers
+    if "aws" in active and (role := settings.aws_data_role) is not None:
         with _client_of("aws", "Amazon"):
             from app.adapters.providers.aws.client.job_data_role import JobDataRole
-
-            issuers[S3] = JobDataRole(settings.aws_data_role, aws_settings_of(settings))
-    if GOOGLE in services and settings.gcp_data_account is not None:
+            from app.adapters.providers.aws.client.job_secret_role import JobSecretRole
+        issuers.storage[S3] = JobDataRole(role, aws_settings_of(settings))
+        issuers.secrets[AWS_SECRETS] = JobSecretRole(role, aws_settings_of(settings))
+    if "gcp" in active and (account := settings.gcp_data_account) is not None:
         with _client_of("gcp", "Google"):
             from app.adapters.providers.gcp.client.job_data_token import JobDataToken
-
-            issuers[GOOGLE] = JobDataToken(settings.gcp_data_account, gcp_settings_of(settings))
+            from app.adapters.providers.gcp.client.job_secret_token import JobSecretToken
+        issuers.storage[GOOGLE] = JobDataToken(account, gcp_settings_of(settings))
+        issuers.secrets[GOOGLE_SECRETS] = JobSecretToken(account, gcp_settings_of(settings))
     return issuers
 
 
@@ -144,7 +149,7 @@ def open_engine(settings: Settings, role: Role) -> Engine:
         kept, more = _API_CONNECTIONS
     else:
         kept = _WORKER_CONNECTIONS
-        more = settings.worker_quick_threads + 2 * settings.worker_cloud_threads
+        more = settings.worker_quick_threads + 2 * settings.worker_cloud_threads + SENDING_THREADS
     return make_engine(
         database_url(settings),
         pool_size=kept,
@@ -173,9 +178,8 @@ def open_store(settings: Settings) -> ObjectStore:
 
 
 def open_local_cloud(settings: Settings) -> LocalProvider | None:
-    """The local cloud's control client, for what no real cloud offers; None when it is off.
-
-    The api may hold it: it loads no cloud's SDK.
+    """The local cloud's control client, for what no real cloud offers; None when it is off. The api
+    may hold it: it loads no cloud's SDK.
     """
     if "local" not in settings.active_providers:
         return None
@@ -277,12 +281,10 @@ def require_usable_providers(settings: Settings) -> None:
 
 
 def _required(value: str | None, name: str, example: str) -> str:
-    if value is None:
-        raise SettingsError(
-            f"{PREFIX}{name} is not set: give it, as in {example}, "
-            "or let `lowtide up` start a server of its own"
-        )
-    return value
+    if value is not None:
+        return value
+    told = "or let `lowtide up` start a server of its own"
+    raise SettingsError(f"{PREFIX}{name} is not set: give it, as in {example}, {told}")
 
 
 def _unit_of_work(
@@ -308,9 +310,8 @@ def _clouds(
         from app.adapters.providers.local.price_source import LocalPriceSource
         from app.adapters.providers.local.provider import LocalProvider
 
-        folder, local = local_cloud_folder(settings.state_dir), local_settings_of(settings)
-        providers[name] = LocalProvider(folder, local)
-        prices[name] = LocalPriceSource(folder, local)
+        place = local_cloud_folder(settings.state_dir), local_settings_of(settings)
+        providers[name], prices[name] = LocalProvider(*place), LocalPriceSource(*place)
     return providers, prices
 
 

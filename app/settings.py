@@ -16,6 +16,8 @@ from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_v
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from app.adapters.connection_variables import ConnectionVariables
+from app.adapters.contract_file import ContractVariables
+from app.adapters.encryption.encryption_variables import EncryptionVariables
 from app.adapters.object_stores.store_places import (
     absolute_folder,
     checkpoint_places,
@@ -48,9 +50,7 @@ _CLOUD_KEYS: Final = frozenset(
         f"{PREFIX}GCP_CREDENTIALS_FILE",
     }
 )
-_LEASE_SECONDS_MAX: Final = (
-    LIFETIME_SECONDS - DRAIN_RESERVE_SECONDS - RENEWAL_MARGIN_SECONDS - 120.0
-)
+_LEASE_SECONDS_MAX: Final = LIFETIME_SECONDS - DRAIN_RESERVE_SECONDS - RENEWAL_MARGIN_SECONDS - 120
 """With a longer lease a credential would be renewed as soon as it is there."""
 _STORE_SCHEMES: Final = ("file://", "s3://", "gs://")
 
@@ -77,8 +77,9 @@ def _quick(local: float, cloud: float, meaning: str) -> Any:
 
 
 class Settings(
-    AwsVariables, GcpVariables, BootVariables, LocalVariables, ConnectionVariables, OidcVariables
-):
+    AwsVariables, GcpVariables, BootVariables, LocalVariables, ConnectionVariables, OidcVariables,
+    EncryptionVariables, ContractVariables,
+):  # fmt: skip
     """Every setting of the control plane and the command line. Durations are seconds."""
 
     model_config = SettingsConfigDict(
@@ -232,13 +233,13 @@ class Settings(
         "save; 100: no job moves",
     )
     worker_quick_threads: int = Field(
-        default=4,
-        ge=1,
-        le=64,
-        description="Worker threads for controllers that only use the database",
+        default=4, ge=1, le=64, description="Worker threads for controllers of the database alone"
     )
     worker_cloud_threads: int = Field(
-        default=8, ge=1, le=64, description="Calls to clouds that a worker makes at a time"
+        default=8,
+        ge=1,
+        le=64,
+        description="Calls to clouds a worker makes at a time; 8 more threads send notifications",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the programs write to their logs"
@@ -336,8 +337,7 @@ def unknown_variables() -> list[str]:
     """One sentence for each variable of the environment that looks like a setting and is none."""
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields]
     sentences = []
-    given = {name.upper() for name in EnvSettingsSource(Settings).env_vars}
-    for name in sorted(given):
+    for name in sorted({name.upper() for name in EnvSettingsSource(Settings).env_vars}):
         if name.startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""

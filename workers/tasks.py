@@ -9,21 +9,21 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from celery import shared_task
 from celery.signals import worker_init, worker_shutdown
 
 from app.adapters.celery_wakeups import RUN_TASK
+from app.adapters.contract_check import contract_warnings
 from app.adapters.system_clock import steady_seconds
-from app.adapters.thread_effects import ThreadEffects
 from app.bootstrap import build_runtime, open_engine
 from app.orchestration.controllers import controllers_by_name
 from app.orchestration.frame.controller_frame import AnyController, run_controller
 from app.ports.object_store import ObjectStoreError
 from app.settings import Settings, SettingsError, load_settings, unknown_variables
 from workers.celery_app import LOOK_TASK
+from workers.controller_runtimes import ControllerRuntimes
 from workers.controller_threads import ControllerThreads
 from workers.due_timer import DueTimer
 
@@ -40,11 +40,7 @@ class WorkerRuntime:
         self._threads = ControllerThreads(settings.worker_quick_threads)
         runtime = build_runtime(settings, role="worker", engine=self._engine, wakeups=self._threads)
         controllers = controllers_by_name(runtime)
-        self._runtimes = {
-            "cloud": runtime,
-            # Their whole effect is a transaction: one by one, they never wait for each other.
-            "quick": replace(runtime, effects=ThreadEffects(1)),
-        }
+        self._runtimes = ControllerRuntimes(runtime)
         self._due_timer = DueTimer(runtime.begin, controllers, self._threads.notify, steady_seconds)
         self._threads.open(controllers, self._run, self._due_timer.after_run)
 
@@ -67,7 +63,7 @@ class WorkerRuntime:
         self._engine.dispose()
 
     def _run(self, controller: AnyController) -> int:
-        return run_controller(self._runtimes[controller.queue], controller)
+        return run_controller(self._runtimes.of(controller), controller)
 
 
 _runtimes: list[WorkerRuntime] = []
@@ -91,7 +87,8 @@ def look_at_controllers(names: list[str]) -> None:
 def _start(**_: object) -> None:
     # Before the broker is reached: due times are kept without it.
     try:
-        runtime = WorkerRuntime(load_settings())
+        settings = load_settings()
+        runtime = WorkerRuntime(settings)
     except (SettingsError, ObjectStoreError) as error:
         # Celery swallows the errors of those who listen, and would run a worker without a runtime.
         print(error, file=sys.stderr)
@@ -99,7 +96,7 @@ def _start(**_: object) -> None:
     except Exception as error:
         log.exception("the worker cannot start")
         raise SystemExit(1) from error
-    for sentence in unknown_variables():
+    for sentence in (*unknown_variables(), *contract_warnings(settings)):
         log.warning(sentence)
     runtime.start()
     _runtimes.append(runtime)

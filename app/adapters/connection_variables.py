@@ -1,4 +1,6 @@
-"""How long the api waits for slow clients, and which proxies it believes: part of `Settings`."""
+"""How long the api waits for slow clients, which proxies it believes, and where notifications may
+go: part of `Settings`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from app.domain.deployment.setting_lists import Network, read_networks
 
 
 class ConnectionVariables(BaseSettings):
-    """`LOWTIDE_REQUEST_…`, `LOWTIDE_KEEP_ALIVE_SECONDS`, `LOWTIDE_TRUSTED_PROXIES`. Durations are
-    seconds.
+    """`LOWTIDE_REQUEST_…`, `LOWTIDE_KEEP_ALIVE_SECONDS`, `LOWTIDE_TRUSTED_PROXIES`,
+    `LOWTIDE_NOTIFICATION_NETWORKS`. Durations are seconds.
     """
 
     request_head_seconds: float = Field(
@@ -47,4 +49,13 @@ class ConnectionVariables(BaseSettings):
             "attempts to sign in are limited by it",
             json_schema_extra={"default": None},
         )
+    )
+    notification_networks: Annotated[
+        frozenset[Network], NoDecode, BeforeValidator(read_networks)
+    ] = Field(
+        default=frozenset(),
+        description="Addresses and networks, separated by commas, that notifications may reach "
+        "besides the public internet, as that of a mail server of your own; loopback, where it "
+        "is named, also without TLS ([notifications.md](notifications.md))",
+        json_schema_extra={"default": None},
     )

@@ -22,14 +22,16 @@ from app.api.access import (
     members,
     own_keys,
     project_rules,
+    project_secrets,
     projects,
     sessions,
 )
 from app.api.agents import agents, package_routes
 from app.api.agents.grant_cache import StorageGrants
 from app.api.agents.report_cache_driver import start_report_cache, stop_report_cache
+from app.api.agents.secret_access import SecretAccess
 from app.api.audit import audit_routes
-from app.api.fleet import costs, instances, sweeps
+from app.api.fleet import budgets, costs, freezes, instances, launch_limits, sweeps
 from app.api.health import health_routes
 from app.api.health.monitoring import CountRequests, RequestCounts
 from app.api.jobs import (
@@ -42,6 +44,7 @@ from app.api.jobs import (
     jobs,
 )
 from app.api.jobs.page_spec_forms import PageSpecForms
+from app.api.notifications import channel_routes, delivery_routes
 from app.api.serving.api_parts import open_parts
 from app.api.serving.connection_limits import ConnectionLimits
 from app.api.serving.error_responses import describe_problems, explained, install_error_responses
@@ -84,6 +87,12 @@ _ROUTERS = (
     invitations,
     projects,
     project_rules,
+    project_secrets,
+    channel_routes,
+    delivery_routes,
+    freezes,
+    launch_limits,
+    budgets,
     audit_routes,
     sweeps,
     package_routes,
@@ -121,11 +130,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                     log.warning(sentence)
                 await start_report_cache(app, parts.runtime)
                 issuers = await to_thread.run_sync(open_grant_issuers, parts.settings)
-                app.state.storage_grants = StorageGrants(parts.runtime, issuers)
+                app.state.storage_grants = StorageGrants(parts.runtime, issuers.storage)
+                app.state.secret_access = SecretAccess(issuers.secrets)
                 try:
                     yield ConnectionLimits.of(parts.settings).as_state()
                 finally:
                     app.state.storage_grants.close()
+                    app.state.secret_access.close()
                     await stop_report_cache(app)
 
     app = FastAPI(

@@ -21,9 +21,12 @@ from app.orchestration.instances.release_instances import ReleaseInstances
 from app.orchestration.market.read_pool_pasts import ReadPoolPasts
 from app.orchestration.market.refresh_prices import RefreshPrices
 from app.orchestration.money.accrue_costs import AccrueCosts
+from app.orchestration.money.budget_months import ResumeForBudgets, WatchBudgetMonths
 from app.orchestration.money.check_books import CheckBooks
 from app.orchestration.money.close_job_costs import CloseJobCosts
 from app.orchestration.money.enforce_budgets import EnforceBudgets
+from app.orchestration.notifications.send_notifications import SendNotifications
+from app.orchestration.notifications.watch_waits import WatchWaits
 from app.orchestration.placement.locate_buckets import LocateBuckets
 from app.orchestration.placement.refresh_hazards import RefreshHazards
 from app.orchestration.queue.claim_jobs import ClaimJobs
@@ -59,6 +62,10 @@ def all_controllers(runtime: Runtime) -> tuple[AnyController, ...]:
         ResizeGangs(runtime),
         EvaluateMoves(runtime),
         SealAudit(runtime),
+        SendNotifications(runtime),
+        WatchWaits(runtime),
+        WatchBudgetMonths(runtime),
+        ResumeForBudgets(runtime),
     )
 
 

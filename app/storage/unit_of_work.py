@@ -2,7 +2,8 @@
 
 It is the only door to a transaction, with one repository per noun. Records that it hands out are
 live: changing a field and leaving the block commits it. Lock order: budgets, then the job, then
-everything that the job owns, which its lock covers. Not here: reports for people (`reports`).
+everything that the job owns, which its lock covers, then the gate of launches. Not here: reports
+for people (`reports`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from app.storage.access.invitation_repository import InvitationRepository
 from app.storage.access.key_repository import KeyRepository
 from app.storage.access.people_repository import PeopleRepository
 from app.storage.access.rules_repository import RulesRepository
+from app.storage.access.secret_repository import SecretRepository
 from app.storage.audit.audit_repository import AuditRepository
 from app.storage.instances.contact_statements import ContactStatements
 from app.storage.instances.experience_statements import ExperienceStatements
 from app.storage.instances.instance_repository import InstanceRepository
+from app.storage.instances.launch_gate import LaunchGate
 from app.storage.instances.launch_repository import LaunchRepository
 from app.storage.instances.operations_repository import OperationsRepository
 from app.storage.instances.sweep_repository import SweepRepository
@@ -38,6 +41,10 @@ from app.storage.market.pool_past_repository import PoolPastRepository
 from app.storage.market.traffic_repository import TrafficRepository
 from app.storage.money.ledger_audit_store import LedgerAuditStore
 from app.storage.money.money_repository import MoneyRepository
+from app.storage.money.monthly_budgets import MonthlyBudgets
+from app.storage.notifications.channel_repository import ChannelRepository
+from app.storage.notifications.delivery_repository import DeliveryRepository
+from app.storage.notifications.outbox import NotificationOutbox
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import RecordSession
 from app.storage.session.storage_errors import DatabaseFull, RowsLocked
@@ -55,16 +62,19 @@ class UnitOfWork:
         self.jobs = JobRepository(session, self._look_at_clock)
         self.attempts = AttemptRepository(session)
         self.launches = LaunchRepository(session)
+        self.launch_gate = LaunchGate(session)
         self.instances = InstanceRepository(session)
         self.contacts = ContactStatements(session, read_clock)
         self.logs = LogRepository(session)
         self.offers = OfferRepository(session)
         self.money = MoneyRepository(session)
+        self.monthly_budgets = MonthlyBudgets(session)
         self.books = LedgerAuditStore(session)
         self.operations = OperationsRepository(session)
         self.sweeps = SweepRepository(session)
         self.keys = KeyRepository(session)
         self.rules = RulesRepository(session)
+        self.secrets = SecretRepository(session)
         self.audit = AuditRepository(session)
         self.people = PeopleRepository(session)
         self.identities = IdentityRepository(session)
@@ -74,6 +84,9 @@ class UnitOfWork:
         self.pool_experience = ExperienceStatements(session)
         self.kept_estimates = KeptEstimateRows(session)
         self.decisions = PlacementDecisionRows(session)
+        self.channels = ChannelRepository(session)
+        self.deliveries = DeliveryRepository(session)
+        self.outbox = NotificationOutbox(session)
         self.notified: dict[str, None] = {}
         self.is_discarded = False
         self._read_clock = read_clock

@@ -51,8 +51,8 @@ from app.domain.wording.event_words import actor_words, event_words
 from app.domain.wording.machine_words import billing_speed_words
 from app.domain.wording.rule_words import SOURCE_WORDS
 from app.orchestration.frame.runtime import Runtime
-from app.ports.identity_provider import IdentityProvider
 from app.ports.object_store import ObjectStoreError, ObjectStoreFull
+from app.ports.people.identity_provider import IdentityProvider
 from app.storage.access.web_sessions import WebSessions
 from app.storage.audit.audit_reports import AuditReports
 from app.storage.jobs.job_submission import Submitted

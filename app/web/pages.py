@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from app.orchestration.queue.copy_job import copied_spec
-from app.web import audit_page, project_pages, sign_in
+from app.orchestration.queue.hidden_env import shown_spec
+from app.web import audit_page, notification_page, project_pages, sign_in
 from app.web.access import accept_invitation, account, issuer_sign_in, login_page
 from app.web.estimate_accuracy import estimate_accuracy
 from app.web.job import downloads, job_copies, job_forms
@@ -61,7 +62,9 @@ def mount_pages(app: FastAPI) -> None:
         account.router,
         login_page.router,
     )
-    others = (downloads.router, project_pages.router, audit_page.router)
+    others = (
+        downloads.router, project_pages.router, notification_page.router, audit_page.router,
+    )  # fmt: skip
     for one in (router, *access, *forms, *others):
         app.include_router(one)
     app.mount("/static", _StaticFiles(directory=STATIC_FOLDER), name="static")
@@ -124,7 +127,7 @@ def job(request: Request, visitor: SignedIn, job: str) -> Response:
         copy_name = copied_spec(uow, view.job).get("name")
     return render(
         request, "job.html", visitor, view=view, now=view.now, saved=saved_files(parts, job_id),
-        spec_text=spec_yaml(view.job.spec), copy_name=copy_name,
+        spec_text=spec_yaml(shown_spec(view.job)), copy_name=copy_name,
         once=parts.runtime.entropy.new_token(),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ Each rule is one test over all files: a test per rule and file would cost more t
 """
 
 import ast
+import subprocess
 from collections import Counter
 
 from tests.support.sources.source_tree import ROOT, SourceFile, source_files
@@ -90,6 +91,13 @@ def test_names_of_files_and_folders_say_something():
         if BANNED_NAMES & {part.removesuffix(".py").strip("_") for part in file.name.split("/")}
     ]
     assert empty == [], "name a file after what it does"
+
+
+def test_no_key_is_among_the_files():
+    """A program that ran here may have left one, and whoever has it opens a database's secrets."""
+    listed = ["git", "ls-files", "--", "*.key"]
+    kept = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert kept.stdout == ""
 
 
 def test_nothing_is_left_for_later():

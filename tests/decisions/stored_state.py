@@ -27,6 +27,7 @@ LEFT_OUT: Mapping[str, str] = {
     "controller_runs": "for operators",
     "deployment_events": "for operators",
     "job_estimates": "for people: no decision reads them",
+    "budget_thresholds": "for people: no decision reads them",
     "api_keys": "for people",
     "sessions": "for people",
     "people": "for people",

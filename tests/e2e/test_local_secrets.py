@@ -34,8 +34,8 @@ def listed(folder):
     except OSError:
         return None
 
-secrets = ["admin.key", "postgres_password", "valkey_password", "logs/api.log", "logs/worker.log",
-           "cloud/cloud.log", "valkey/valkey.conf", "up.out"]
+secrets = ["admin.key", "secrets.key", "postgres_password", "valkey_password", "logs/api.log",
+           "logs/worker.log", "cloud/cloud.log", "valkey/valkey.conf", "up.out"]
 report["read"] = {name: found for name in secrets if (found := tells(state / name)) is not None}
 report["listed"] = {
     str(path): found

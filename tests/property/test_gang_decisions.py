@@ -14,7 +14,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.billing.budget import ReserveWindow
+from app.domain.billing.budget import BudgetOwner, ReserveWindow
 from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.lifecycle.entities import Instance
 from app.domain.lifecycle.instance import InstanceState
@@ -69,7 +69,7 @@ class Gang:
         work = GangWork(lambda _count: 36_000)
         quoted = tuple((offer, None) for offer in self.offers)
         book = OfferBook(Shortlist(quoted), need, NOW, work, place_of(machines))
-        line = BudgetLine(False, self.cap_microusd, 0)
+        line = BudgetLine(BudgetOwner.JOB, self.cap_microusd, 0)
         terms = SizeTerms(
             self.nodes, work, NOTHING_MEASURED, EXPECTED_SCALING, None, 360.0, None, 0.0, None
         )

@@ -142,6 +142,7 @@ common = {
         st.one_of(st.just(""), texts, st.integers(-(10**17), 10**17)),
         max_size=4,
     ),
+    "notify": st.lists(st.sampled_from(["team", "ops", "a-1"]), max_size=3),
     "labels": st.dictionaries(names, st.one_of(texts, st.integers(0, 10**17)), max_size=4),
 }
 specs = st.one_of(

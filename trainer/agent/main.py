@@ -46,6 +46,10 @@ from trainer.agent.runtime import farewell, power_off_watchdog
 from trainer.agent.runtime.machine_runtime import MachineRuntime
 from trainer.agent.runtime.notice_watch import NoticeSource, notice_source, watch_notices
 from trainer.agent.runtime.report_loop import RegistrationExpired, register, register_once
+from trainer.agent.secrets.attempt_secrets import AttemptSecrets
+from trainer.agent.secrets.masked_logs import MaskedLogs
+from trainer.agent.secrets.secret_folder import SecretFolder
+from trainer.agent.secrets.secret_mask import SecretMask
 from trainer.protocol import exit_codes
 from trainer.protocol.agent_report import PROTOCOL_VERSION, Registration
 
@@ -103,13 +107,20 @@ def run_agent(settings: AgentSettings) -> None:
         return
     registered = register(client, registration)
     shipper = LogShipper(client, makes_gaps=registered.reply.log_gaps)
+    mask = SecretMask()
+    logs = MaskedLogs(shipper, mask)
+    secret_folder = SecretFolder(machine_id, folders.give_away)
+    secret_folder.clear()
+    tools = functools.partial(
+        _tools, settings, folders, client, logs, machine_id, registered, docker,
+        AttemptSecrets(client, secret_folder, mask.hide),
+    )  # fmt: skip
     runtime = MachineRuntime(
-        functools.partial(
-            _tools, settings, folders, client, shipper, machine_id, registered, docker
-        ),
+        tools,
         state,
         registered,
-        shipper,
+        logs,
+        mask,
         lambda: register_once(client, replace(registration, uptime_ms=_uptime_ms())),
     )
     signal.signal(signal.SIGTERM, lambda _number, _frame: runtime.ask_for_shutdown())
@@ -126,7 +137,10 @@ def run_agent(settings: AgentSettings) -> None:
             target=watch_gpus, args=(watch, runtime.observe, stopping), name="gpus", daemon=True
         ).start()
     threading.excepthook = runtime.thread_failed
-    runtime.run()
+    try:
+        runtime.run()
+    finally:
+        secret_folder.clear()
     stopping.set()
     shipper.stop()
 
@@ -154,10 +168,11 @@ def _tools(
     settings: AgentSettings,
     folders: MachineFolders,
     client: ControlPlaneClient,
-    shipper: LogShipper,
+    logs: MaskedLogs,
     machine_id: str,
     registered: Registered,
     docker: Docker,
+    attempt_secrets: AttemptSecrets,
     observe: Callable[[Observation], None],
 ) -> PreparationTools:
     uri = registered.reply.run_config.checkpoint_uri
@@ -175,10 +190,11 @@ def _tools(
         ),
         access=access,
         observe=observe,
-        write_log=shipper.write,
-        say=shipper.say,
-        send_log_end=shipper.send_end,
+        write_log=logs.write,
+        say=logs.say,
+        send_log_end=logs.send_end,
         docker=docker,
+        secrets=attempt_secrets,
     )
 
 
@@ -198,6 +214,7 @@ def _registration(
         port_to=settings.port_to,
         gpu_count=settings.gpu_count,
         interface=settings.interface,
+        takes_secrets=True,
     )
 
 

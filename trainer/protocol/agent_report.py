@@ -190,7 +190,10 @@ class AgentReport:
 
 @dataclass(frozen=True)
 class Registration:
-    """First call of an agent. `nonce` is the agent's own; the same one gets the same answer."""
+    """First call of an agent. `nonce` is the agent's own; the same one gets the same answer.
+
+    takes_secrets: it asks for the secrets that a job names; False from a release before.
+    """
 
     protocol: int
     launch_token: str
@@ -205,3 +208,4 @@ class Registration:
     gpu_count: int = 0
     interface: str = ""
     agent_version: str = ""
+    takes_secrets: bool = False

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.domain.access.identity_rules import CLOCK_SKEW, GROUPS_MAX, SUBJECT_MAX, VerifiedIdentity
-from app.ports.identity_provider import IdentityIncomplete, IdentityRefused
+from app.ports.people.identity_provider import IdentityIncomplete, IdentityRefused
 
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519",

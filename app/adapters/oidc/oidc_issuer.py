@@ -22,7 +22,7 @@ from app.adapters.oidc.oidc_variables import OidcVariables
 from app.adapters.oidc.published import Published
 from app.domain.access.identity_rules import IssuerRules, VerifiedIdentity
 from app.ports.clock import Clock
-from app.ports.identity_provider import IdentityProviderAway, IdentityRefused, SignInSecrets
+from app.ports.people.identity_provider import IdentityProviderAway, IdentityRefused, SignInSecrets
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _AGAIN: Final = "Start again from the sign-in page."
 
 
 class OidcIssuer:
-    """Implements `app.ports.identity_provider.IdentityProvider`."""
+    """Implements `app.ports.people.identity_provider.IdentityProvider`."""
 
     def __init__(
         self, entry: IssuerEntry, secret: str | None, redirect_address: str, clock: Clock

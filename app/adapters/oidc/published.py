@@ -18,7 +18,7 @@ import orjson
 
 from app.adapters.oidc.issuer_addresses import require_safe
 from app.ports.clock import Clock
-from app.ports.identity_provider import IdentityProviderAway
+from app.ports.people.identity_provider import IdentityProviderAway
 
 log = logging.getLogger(__name__)
 

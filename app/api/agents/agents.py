@@ -1,4 +1,5 @@
-"""What agents call: registration, reports, logs, working folders. No inbound port on machines.
+"""What agents call: registration, reports, logs, working folders, secrets. No inbound port on
+machines.
 
 Lives here: HTTP in and out, and which error has which status. Not here: what a report does
 (`app.orchestration.agents.receive_agent_report`), or the memory that answers steady ones
@@ -16,14 +17,17 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi import Path as PathParameter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from app.api.agents.grant_cache import StorageGrants, read_held
 from app.api.agents.report_cache_driver import ReportCacheDriver
+from app.api.agents.secret_access import AccessNotIssued, SecretAccess
 from app.api.serving import shapes
 from app.api.serving.error_responses import PROBLEM_JSON
 from app.api.serving.json_answers import JSON, as_json
+from app.domain.access.principal import Origin
 from app.domain.deployment.credentials import digest
 from app.orchestration.agents.append_logs import (
     CHUNK_BYTES_MAX,
@@ -56,8 +60,10 @@ from app.orchestration.directives.read_steady_report import (
     TEXT_MAX,
     read_steady,
 )
+from app.orchestration.secrets.deliver_secrets import AskedSecrets, deliver_secrets
 from trainer.protocol.agent_report import FACTS_PER_REPORT_MAX, AgentReport, Pace, Registration
 from trainer.protocol.directive import RegistrationReply, ReportReply
+from trainer.protocol.run_config import SecretDelivery
 from trainer.protocol.storage_access import StorageGrant
 from trainer.protocol.wire import WireError, decode, encode
 
@@ -87,6 +93,11 @@ def _report_cache(request: Request) -> ReportCacheDriver:
 def _grants(request: Request) -> StorageGrants:
     grants: StorageGrants = request.app.state.storage_grants
     return grants
+
+
+def _secret_access(request: Request) -> SecretAccess:
+    access: SecretAccess = request.app.state.secret_access
+    return access
 
 
 def _credential_hash(request: Request) -> str:
@@ -234,6 +245,36 @@ def append(
             }
             return Response(orjson.dumps(refusal), 409, media_type=PROBLEM_JSON)
     return as_json({"next_offset": done.next_offset, "kept": done.kept})
+
+
+@router.get(
+    "/attempts/{fence}/secrets", response_model=None, responses={200: {"model": SecretDelivery}}
+)
+async def secrets(
+    request: Request,
+    board: ReportCache,
+    access: Annotated[SecretAccess, Depends(_secret_access)],
+    credential_hash: CredentialHash,
+    fence: Annotated[int, PathParameter(ge=0, le=INT_MAX)],
+) -> Response:
+    """The secrets that the machine's job names, by name, and what opens those of clouds: for
+    members of the live attempt, until it is told to train. 409 says which are missing, cannot be
+    read or are not allowed, or that it has asked too often; 503 that a cloud gave no credential.
+    """
+    origin: Origin | None = getattr(request.state, "origin", None)
+
+    def ask() -> AskedSecrets:
+        with board.runtime.begin() as uow:
+            return deliver_secrets(uow, board.runtime, credential_hash, fence, origin)
+
+    with _refusals():
+        # What was asked is in the audit before any cloud is, and no lock is held meanwhile.
+        asked = await run_in_threadpool(ask)
+        try:
+            delivery = await access.delivery(asked)
+        except AccessNotIssued as error:
+            raise HTTPException(503, f"{error}", _SOON) from None
+    return as_json(encode(delivery), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/workdirs/{digest}", response_model=None, response_class=ArchiveAnswer)

@@ -14,9 +14,9 @@ class AuditEntryShape(Shape):
     """One action. `number`: null until a seal gives it one.
 
     `who`: the person's name, else the key's, `home/name` in a project that is not its own; null for
-    what was done on the host. `project`: null for what concerns the deployment. `outcome`: `begun`
-    where what it tells of is outside the database. Digests: SHA-256 of the canonical JSON of what
-    changed.
+    what was done on the host, and for a machine that was given secrets. `project`: null for what
+    concerns the deployment. `outcome`: `begun` where what it tells of is outside the database.
+    Digests: SHA-256 of the canonical JSON of what changed.
     """
 
     number: int | None

@@ -93,7 +93,8 @@ class OfferShape(Shape):
     """A pool with its newest quote, per machine and hour.
 
     `is_stale`: the quote is too old to be acted on. `cool_until_at`: until then the pool is not
-    asked. The score (1 to 10) and the preemption rate are the cloud's own.
+    asked. The score (1 to 10) and the preemption rate are the cloud's own. The price is what is
+    paid; `list_microusd_per_hour` and `price_terms` are null where that is the list price.
     """
 
     pool: str
@@ -122,6 +123,8 @@ class OfferShape(Shape):
     placement_scored_at: datetime | None
     preemption_rate: float | None
     preemption_rate_at: datetime | None
+    list_microusd_per_hour: int | None
+    price_terms: str | None
 
 
 class OfferPage(Shape):

@@ -13,7 +13,7 @@ from uuid import UUID
 from app.api.jobs.job_shapes import DeadlineShape
 from app.api.serving.shapes import Shape
 from app.domain.lifecycle.end_reason import EndReason
-from app.domain.lifecycle.job import JobState
+from app.domain.lifecycle.job import BudgetKind, JobState
 from app.domain.market.offer import Market
 from app.domain.placement.placement_decision import DecisionVerdict
 
@@ -158,6 +158,7 @@ class Explanation(Shape):
     state: JobState
     why: str | None
     end_reason: EndReason | None
+    paused_by_budget: BudgetKind | None
     node_count: int
     market_mode: Market
     deadline: DeadlineShape | None

@@ -38,7 +38,10 @@ router = APIRouter(prefix="/api/v1/jobs/{job}", tags=["job history"])
 
 _DECISIONS_MAX: Final = 100
 _END: Final = ("eta_at", "eta_from")
-_HEAD: Final = ("id", "name", "state", "why", "end_reason", "node_count", "market_mode", "deadline")
+_HEAD: Final = (
+    "id", "name", "state", "why", "end_reason", "paused_by_budget", "node_count", "market_mode",
+    "deadline",
+)  # fmt: skip
 
 
 @router.get("/explanation", response_model=None, responses={200: {"model": Explanation}})

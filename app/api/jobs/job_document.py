@@ -19,6 +19,7 @@ from app.domain.units.percent import progress_percent
 from app.domain.wording.why_words import why
 from app.orchestration.estimates.as_it_runs import as_it_runs, left_of_facts
 from app.orchestration.estimates.estimate_remaining import WorkLeft
+from app.orchestration.queue.hidden_env import shown_spec
 from app.storage.reports.job_facts import JobFacts, MachineStatus
 
 
@@ -31,6 +32,7 @@ def job_document(facts: JobFacts, now: datetime) -> dict[str, Any]:
     return fields_of(
         JobDetail,
         job,
+        spec=shown_spec(job),
         project=facts.project_name,
         why=why(facts.standing, now),
         labels=spec.labels,

@@ -14,7 +14,7 @@ from app.api.serving.shapes import Shape
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import InstanceState
-from app.domain.lifecycle.job import JobState, StopCause
+from app.domain.lifecycle.job import BudgetKind, JobState, StopCause
 from app.domain.market.offer import Market
 from app.domain.projects.resolve_spec import SpecSource
 
@@ -217,8 +217,10 @@ class AttemptsShape(Shape):
 class JobDetail(Shape):
     """Everything about one job. `why`: why it is in its state; None while it simply trains.
 
-    replacing: as in the list of jobs. spec_sources: by dotted field of `spec` that its author left
-    out, where in the project's rules it comes from; rules_version: of those rules, null without.
+    replacing: as in the list of jobs. paused_by_budget: which budget has stopped it, or paused it;
+    one of a month resumes it once it has money again. spec_sources: by dotted field of `spec` that
+    its author left out, where in the project's rules it comes from; rules_version: of those rules,
+    null without.
     """
 
     id: UUID
@@ -234,6 +236,7 @@ class JobDetail(Shape):
     stop_cause: StopCause | None
     stop_ordered_at: datetime | None
     end_reason: EndReason | None
+    paused_by_budget: BudgetKind | None
     submitted_at: datetime
     started_at: datetime | None
     ended_at: datetime | None

@@ -21,7 +21,12 @@ from app.api.serving.auth import Reader, require_caller
 from app.api.serving.json_answers import JSON, as_json
 from app.api.serving.shapes import fields_of
 from app.api.submission.spec_body import read_accept_risk, read_idempotency_key, read_spec
-from app.api.submission.submission_checks import EVALUATORS, check_submission, warnings_of
+from app.api.submission.submission_checks import (
+    EVALUATORS,
+    check_submission,
+    warnings_of,
+    with_values,
+)
 from app.domain.access.may import require_somewhere
 from app.domain.access.principal import Principal
 from app.domain.access.roles import Action
@@ -79,7 +84,8 @@ async def submit_spec(
     The spec that is returned is the one that was stored; of a repetition, the one that was asked.
     Raises SpecError and CommandRefused.
     """
-    submitted, spec = await _submit(parts, caller, spec, key, accept_risk)
+    written = await with_values(parts, caller, spec)
+    submitted, spec = await _submit(parts, caller, written, key, accept_risk)
     if submitted.created:
         estimated = () if spec.estimate is None else ("keep_estimates",)
         parts.runtime.wakeups.notify(("claim_jobs", *estimated))

@@ -40,7 +40,7 @@ from app.orchestration.estimates.evaluate_promise import AcceptedPromises
 from app.orchestration.frame.runtime import Runtime
 from app.ports.clock import Clock
 from app.ports.entropy import Entropy
-from app.ports.identity_provider import IdentityProvider
+from app.ports.people.identity_provider import IdentityProvider
 from app.settings import Settings, SettingsError
 from app.storage.access.sign_in_attempts import SignInAttempts
 from app.storage.access.web_sessions import WebSessions

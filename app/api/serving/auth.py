@@ -85,6 +85,12 @@ KeyManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_KEYS))]
 """Of a route for the project's keys."""
 RuleManager = Annotated[Principal, Depends(_somewhere(Action.MANAGE_RULES))]
 """Of a route that changes rules: it asks `require` inside the project that it names."""
+SecretNamer = Annotated[Principal, Depends(_in_project(Action.NAME_SECRETS))]
+"""Of a route that tells the names of secrets."""
+SecretManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_SECRETS))]
+"""Of a route that changes secrets."""
+NotificationManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_NOTIFICATIONS))]
+"""Of a route that changes channels and rules, or shows what was sent."""
 AuditReader = Annotated[Principal, Depends(_somewhere(Action.READ_AUDIT))]
 """Of a route for what people did: it asks `require` inside the project that it is about."""
 MemberManager = Annotated[Principal, Depends(_in_project(Action.MANAGE_MEMBERS))]

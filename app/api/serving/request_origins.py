@@ -21,6 +21,8 @@ from app.ports.entropy import Entropy
 REQUEST_ID_HEADER = b"x-request-id"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _AGENTS = "/agent/"
+_GIVES_SECRETS = "/secrets"
+"""How the one address of agents ends that the audit has rows of."""
 _ISSUERS = "/sign-in/oidc/"
 """Who comes back from an issuer of OpenID Connect begins a session with a GET."""
 _REFUSED = frozenset({401, 403, 429})
@@ -34,14 +36,16 @@ class RequestOrigins:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on. Agents are no people: theirs are neither told apart nor counted."""
-        if scope["type"] != "http" or scope["path"].startswith(_AGENTS):
+        """Pass the request on. Agents are no people: theirs are neither told apart nor counted, but
+        where they ask for secrets.
+        """
+        if scope["type"] != "http" or _is_untold(scope["path"]):
             await self._app(scope, receive, send)
             return
         parts = scope["app"].state.parts
         state = scope.setdefault("state", {})
         origin: Origin | None = None
-        if scope["method"] not in _READS or scope["path"].startswith(_ISSUERS):
+        if scope["method"] not in _READS or scope["path"].startswith((_ISSUERS, _AGENTS)):
             origin = state["origin"] = origin_of(scope, parts.trusted_proxies, parts.entropy)
 
         async def answered(message: Message) -> None:
@@ -54,6 +58,10 @@ class RequestOrigins:
             await send(message)
 
         await self._app(scope, receive, answered)
+
+
+def _is_untold(path: str) -> bool:
+    return path.startswith(_AGENTS) and not path.endswith(_GIVES_SECRETS)
 
 
 def origin_of(scope: Scope, trusted: Collection[Network], entropy: Entropy) -> Origin:

@@ -6,6 +6,7 @@ Not here: the fields' own rules (`spec.job_spec`), single places and types (`spe
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from app.adapters.storage_issuers import secret_grant_problem
 from app.api.serving.api_parts import ApiParts, parts_of
 from app.api.serving.auth import SpecSubmitter
 from app.api.serving.json_answers import as_json
@@ -29,8 +31,12 @@ from app.domain.projects.resolve_spec import ResolvedSpec, SpecSource
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.units.errors import CommandRefused, SpecError, SpecProblem
+from app.orchestration.notifications.manage_channels import require_channels
 from app.orchestration.placement.unmet_requirements import require_docker
+from app.orchestration.queue.hidden_env import has_hidden_env, with_env_of_jobs
 from app.orchestration.queue.submit_job import name_candidates, name_taken
+from app.orchestration.secrets.allow_cloud_secrets import cloud_name_of
+from app.orchestration.secrets.name_secrets import require_named_secrets
 from app.settings import Settings
 from trainer.protocol.run_config import TRAINING_DATA_INPUT
 
@@ -69,11 +75,13 @@ async def check(
     parts, spec = parts_of(request), await read_spec(request)
     caller = await parts.keys.in_project_of(caller, spec)
     resolved = await check_spec(parts, caller, spec, uploaded=uploaded)
+    document = resolved.spec.to_json()
     return as_json(
         {
             "ok": True,
             "warnings": warnings_of(parts, resolved.spec),
-            "spec": resolved.spec.to_json(),
+            # As its author wrote it: what a copy hides stays hidden.
+            "spec": {**document, "env": {**document["env"], **spec.env}},
             "spec_sources": resolved.sources,
         }
     )
@@ -101,7 +109,7 @@ async def check_spec(
     is not there, and CommandRefused where only the name is taken; deadline and budget are not
     weighed.
     """
-    resolved = await _resolved(parts, caller, written)
+    resolved = await _resolved(parts, caller, await with_values(parts, caller, written))
     spec = resolved.spec
     found = await _problems_here(parts, caller, spec, uploaded)
     with found.collecting():
@@ -123,6 +131,19 @@ async def _name_taken(parts: ApiParts, caller: Principal, spec: JobSpec) -> Comm
     names = [spec.name, *name_candidates(spec.name)]
     taken = await parts.hot.taken_names(caller.project_id, names)
     return name_taken(spec.name, taken) if spec.name in taken else None
+
+
+async def with_values(parts: ApiParts, caller: Principal, written: JobSpec) -> JobSpec:
+    """The spec with the values of `env` that a copy hides. Raises SpecError."""
+    if not has_hidden_env(written):
+        return written
+    require(caller, Action.SUBMIT, Resource(caller.project_id))
+
+    def read() -> JobSpec:
+        with parts.runtime.begin() as uow:
+            return with_env_of_jobs(uow, caller.project_id, written)
+
+    return await to_thread.run_sync(read, limiter=EVALUATORS)
 
 
 async def check_submission(
@@ -165,11 +186,31 @@ async def _problems_here(
     if spec.image is not None:
         with found.collecting():
             await to_thread.run_sync(require_docker, parts.reports, spec, limiter=EVALUATORS)
+    if spec.names_secrets:
+        with found.collecting():
+            await to_thread.run_sync(
+                require_named_secrets, runtime, caller, spec, limiter=EVALUATORS
+            )
+    if spec.notify:
+        with found.collecting():
+            await to_thread.run_sync(
+                require_channels, runtime, caller, spec.notify, limiter=EVALUATORS
+            )
     # It asks for credentials to the places that were checked.
     if not found:
         with found.collecting():
             check_grants(spec, runtime.storage_services, runtime.checkpoint_root_uri)
+        with found.collecting():
+            check_secret_grants(spec, parts.settings, runtime.storage_services)
     return found
+
+
+def check_secret_grants(spec: JobSpec, settings: Settings, services: Collection[str]) -> None:
+    """Raises SpecError where machines cannot be given credentials for its secrets of clouds."""
+    named = [cloud_name_of(use) for use in spec.cloud_secrets]
+    problem = secret_grant_problem(settings, services, named)
+    if problem is not None:
+        raise SpecError.of(f"secrets: {problem}", "secrets")
 
 
 def check_infra(choices: tuple[InfraChoice, ...], settings: Settings) -> None:

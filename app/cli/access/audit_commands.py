@@ -169,9 +169,13 @@ def _print_verification(terminal: Terminal, whole: dict[str, Any]) -> None:
         )
 
 
+def _without_key(row: dict[str, Any]) -> str:
+    return "a machine" if row["action"] == "secret.deliver" else "the host"
+
+
 _COLUMNS: Final = (
     Column("TIME (UTC)", lambda row: wording.clock_time(row["at"])),
-    Column("WHO", lambda row: row["who"] or "the host"),
+    Column("WHO", lambda row: row["who"] or _without_key(row)),
     Column("ACTION", lambda row: row["action"]),
     Column("WHAT", lambda row: row["subject_name"]),
     Column("PROJECT", lambda row: row["project"] or wording.NOTHING),

@@ -19,6 +19,7 @@ from app.cli.client.failures import INTERRUPTED, CommandFailed
 from app.cli.client.invocation import Invocation, api_command
 from app.cli.client.job_lookup import path_part
 from app.cli.client.terminal import Column
+from app.cli.fleet.limit_commands import print_limits
 from app.domain.units.errors import SpecError
 
 project = CommandList(
@@ -76,7 +77,10 @@ def restore_project(invocation: Invocation, name: _Name) -> None:
 @project.command("show")
 @api_command("lowtide project show vision", "lowtide project show vision --json")
 def show_project(invocation: Invocation, name: _Name) -> None:
-    """Show the rules that jobs of a project are under."""
+    """Show the rules that jobs of a project are under.
+
+    And how its limits of machines are used.
+    """
     from app.domain.wording.rule_words import rule_lines
 
     found = invocation.api.get(f"/projects/{path_part(name, 'project')}/rules")
@@ -86,11 +90,12 @@ def show_project(invocation: Invocation, name: _Name) -> None:
     terminal.line(terminal.paint(found["project"], "bold"))
     if not found["rules"]:
         terminal.line("No rules: jobs may ask for whatever the deployment has.")
-        return
-    terminal.fields(list(rule_lines(found["rules"])))
-    by = str(found["changed_by"]).partition(":")[2]
-    at = wording.ago(found["changed_at"], datetime.now(UTC))
-    terminal.line(f"Version {found['version']}, {at} by {by}.")
+    else:
+        terminal.fields(list(rule_lines(found["rules"])))
+        by = str(found["changed_by"]).partition(":")[2]
+        at = wording.ago(found["changed_at"], datetime.now(UTC))
+        terminal.line(f"Version {found['version']}, {at} by {by}.")
+    print_limits(terminal, _limits(invocation, name))
 
 
 @project.command("apply")
@@ -127,8 +132,21 @@ def apply_projects(
         terminal.note("Nothing was changed.")
         raise typer.Exit(INTERRUPTED)
     applied = invocation.api.post("/projects/apply", document)
-    if not terminal.to_script(applied, names):
-        terminal.line(f"Applied: {wording.plural(len(names), 'project')}.")
+    if terminal.to_script(applied, names):
+        return
+    terminal.line(f"Applied: {wording.plural(len(names), 'project')}.")
+    for item in applied["items"]:
+        if any(change["field"].startswith("limits.") for change in item["changes"]):
+            exceeded = [row for row in _limits(invocation, item["name"]) if row["excess"]]
+            for row in exceeded:
+                terminal.line(row["excess"])
+
+
+def _limits(invocation: Invocation, name: str) -> list[dict[str, Any]]:
+    """The limits of a project's machines, with the deployment's."""
+    found = invocation.api.get(f"/projects/{path_part(name, 'project')}/limits")
+    items: list[dict[str, Any]] = found["items"]
+    return items
 
 
 def _read_file(source: str) -> object:

@@ -157,6 +157,10 @@ class ApiClient:
         effect = Effect.NONE if only_asks else changes
         return self._json(self._ask("POST", path, effect, json=body, headers=headers))
 
+    def put(self, path: str, body: object) -> Any:
+        """The JSON answer; not repeated, as a person may have changed it in between."""
+        return self._json(self._ask("PUT", path, Effect.UNKNOWN, json=body))
+
     def exists(self, path: str) -> bool:
         """Whether HEAD finds something there."""
         try:

@@ -15,6 +15,7 @@ from app.cli.client import wording
 from app.cli.client.terminal import Column, Terminal
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import InstanceState
+from app.domain.lifecycle.job import BudgetKind
 from app.domain.units.durations import format_duration
 from app.domain.units.numbers import number_text
 from app.domain.units.percent import percent_down
@@ -24,6 +25,12 @@ ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 AT_REST: Final = ENDED | {"paused"}
 _BAR_CELLS: Final = 24
 _METRICS_SHOWN: Final = 4
+_BY_ITSELF: Final = {
+    BudgetKind.PROJECT_MONTH: "It continues by itself once the project's budget of the month has "
+    "money again: lowtide budget",
+    BudgetKind.DEPLOYMENT_MONTH: "It continues by itself once the deployment's budget of the month "
+    "has money again.",
+}
 
 Job = dict[str, Any]
 
@@ -162,8 +169,12 @@ def next_commands(job: Job) -> list[str]:
             f"What it wrote: lowtide logs {name}",
             f"Once more, perhaps with changes: lowtide submit --from {name}",
         ]
-    # The explanation of a server of the release before does not tell it.
-    if state == "paused" and job.get("end_reason") == EndReason.BUDGET_EXHAUSTED:
+    # The explanation of a server of the release before tells neither of them.
+    budget = job.get("paused_by_budget")
+    if state == "paused" and budget in _BY_ITSELF:
+        return [_BY_ITSELF[BudgetKind(budget)]]
+    is_for_budget = job.get("end_reason") == EndReason.BUDGET_EXHAUSTED
+    if state == "paused" and is_for_budget and budget in (None, BudgetKind.JOB):
         return [f"Continue with a larger budget: lowtide resume {name} --budget +50"]
     return [f"Continue: lowtide resume {name}"] if state == "paused" else []
 

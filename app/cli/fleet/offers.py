@@ -103,6 +103,15 @@ def _preempted(row: dict[str, Any]) -> str:
 
 
 def _note(row: dict[str, Any], now: datetime) -> str:
+    notes = [_rests(row, now)]
+    # An api of the release before knows no contract prices.
+    if row.get("price_terms") is not None:
+        listed = wording.hourly(row["list_microusd_per_hour"])
+        notes.append(f"listed at {listed}: {row['price_terms']}")
+    return "; ".join(filter(None, notes))
+
+
+def _rests(row: dict[str, Any], now: datetime) -> str:
     if row["is_stale"]:
         return f"its price is {format_duration(row['quote_age_seconds'])} old: not acted on"
     cool_until_at = wording.instant(row["cool_until_at"])

@@ -10,7 +10,6 @@ import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -30,7 +29,8 @@ from app.cli.client.local_command import (
 )
 from app.cli.client.local_run import RunPhase, is_starting, look_at_run
 from app.cli.client.server_address import find_server
-from app.cli.client.terminal import Terminal, printable
+from app.cli.client.terminal import Terminal
+from app.cli.server.doctor_report import show_findings
 from app.cli.server.launch_plan import TIMEOUT, TrialRequest
 from app.domain.deployment.check_result import CheckResult, warning
 from app.domain.units.durations import parse_duration
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 NOT_IN_ORDER: Final = 1
 _CORRECT_IT: Final = "correct the variable; docs/settings.md lists them"
-_GOOD, _WARNS, _BAD = ("✓", "green"), ("!", "yellow"), ("✗", "red")
-
 
 Gpu = Annotated[
     str | None,
@@ -100,10 +98,10 @@ def doctor(
 ) -> None:
     """Check the set-up, and say what to do about each problem.
 
-    Checks the settings, `lowtide up`, free disk space, database, Valkey, public address, the file
-    of issuers, object store, clocks, and at each cloud's credentials, permissions, quotas and
-    subnets. Rents and changes nothing; the object store gets one small object, which is deleted
-    again.
+    Checks the settings, `lowtide up`, free disk space, database, stored secrets and their key,
+    Valkey, public address, the file of issuers, object store, clocks, and at each cloud's
+    credentials, permissions, quotas and subnets. Rents and changes nothing; the object store gets
+    one small object, which is deleted again.
 
     --launch is the other half: it submits a job of one step over the api, follows it through
     renting, booting, registering, training, its checkpoint and the machine's end, and says how long
@@ -122,7 +120,7 @@ def doctor(
             raise typer.Exit(_launch(terminal, wish, state_dir, yes))
     with ending_well(terminal):
         results = _findings(state_dir)
-    _show(terminal, results)
+    show_findings(terminal, results)
     if not all(result.ok for result in results):
         raise typer.Exit(NOT_IN_ORDER)
 
@@ -134,15 +132,13 @@ def _findings(state_dir: Path | None) -> tuple[CheckResult, ...]:
     try:
         settings = settings_with(state_dir=state_dir)
     except CommandFailed as failure:
-        remedy = "correct the variable; docs/settings.md lists them"
-        return (CheckResult("settings", False, failure.message, remedy),)
+        return (CheckResult("settings", False, failure.message, _CORRECT_IT),)
     if _uses_state_folder(settings):
         require_folder(settings.state_dir)
     return run_checks(_checks(settings))
 
 
 def _timeout_seconds(text: str) -> int:
-
     try:
         return parse_duration(text, at_least_seconds=1)
     except InvalidValue as error:
@@ -188,6 +184,7 @@ def _checks(settings: Settings) -> Iterator[Check]:
     starts = is_starting(settings.state_dir)
     if settings.database_url is not None or not starts:
         yield "database", lambda: _database(settings)
+        yield "secrets", lambda: _secrets(settings)
     if settings.redis_url is not None or not starts:
         yield "valkey", lambda: _redis(settings)
     yield "public URL", lambda: _public_url(settings)
@@ -204,11 +201,14 @@ def _uses_state_folder(settings: Settings) -> bool:
 
 
 def _settings(settings: Settings) -> Iterator[CheckResult]:
+    from app.adapters.contract_check import contract_warnings
 
     providers = ", ".join(sorted(settings.providers))
     yield CheckResult("settings", True, f"readable; providers: {providers}")
     for problem in settings.provider_problems.values():
         yield CheckResult("settings", False, problem, "set it and run this again")
+    for sentence in contract_warnings(settings):
+        yield warning("contract prices", sentence, "correct it in the file, or leave it out there")
 
 
 def _local_run(settings: Settings) -> tuple[CheckResult, ...]:
@@ -236,17 +236,52 @@ def _disk_space(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _database(settings: Settings) -> tuple[CheckResult, ...]:
-    from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
     from app.adapters.server_probes import probe_database
 
-    url = settings.database_url
+    url = _database_url(settings)
     if url is None:
-        if not _runs(settings, "postgres"):
-            told = "none is set; `lowtide up` starts its own"
-            return (CheckResult("database", True, told),)
-        server = EmbeddedPostgres(settings.state_dir)
-        url = server.url_at(server.live_port())
+        return (CheckResult("database", True, "none is set; `lowtide up` starts its own"),)
     return probe_database(url)
+
+
+def _database_url(settings: Settings) -> str | None:
+    """Of the database that is set, or that `lowtide up` runs; None while it runs none."""
+    from app.adapters.embedded.servers.postgres_server import EmbeddedPostgres
+
+    if settings.database_url is not None or not _runs(settings, "postgres"):
+        return settings.database_url
+    server = EmbeddedPostgres(settings.state_dir)
+    return server.url_at(server.live_port())
+
+
+def _secrets(settings: Settings) -> tuple[CheckResult, ...]:
+    """The key file alone where no database answers, which has a line of its own."""
+    import psycopg
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from app.adapters.encryption.envelope_encryption import key_file_path, open_encryption
+    from app.bootstrap import NoWakeups, open_grant_issuers
+    from app.orchestration.secrets.diagnose_cloud_secrets import check_cloud_secrets
+    from app.orchestration.secrets.diagnose_secrets import check_key_file, check_stored_secrets
+    from app.storage.session.engine import make_engine
+    from app.storage.unit_of_work import PostgresUnitOfWorkFactory
+
+    named = (settings.secrets_key_file, settings.state_dir)
+    encryption = open_encryption(*named)
+    if (url := _database_url(settings)) is not None:
+        engine = make_engine(url, pool_size=1, max_overflow=0, application_name="lowtide-doctor")
+        try:
+            begin = PostgresUnitOfWorkFactory(engine, NoWakeups())
+            return (
+                *check_stored_secrets(begin, encryption, key_file_path(*named)),
+                *check_cloud_secrets(begin, lambda: open_grant_issuers(settings), SystemEntropy()),
+            )
+        except (SQLAlchemyError, psycopg.Error):
+            pass
+        finally:
+            engine.dispose()
+    wrong = check_key_file(encryption)
+    return () if wrong is None else (wrong,)
 
 
 def _redis(settings: Settings) -> tuple[CheckResult, ...]:
@@ -306,7 +341,7 @@ def _storage_grants(settings: Settings) -> tuple[CheckResult, ...]:
     if not set(settings.active_providers) - {"local"}:
         return ()
     return check_storage_grants(
-        open_grant_issuers(settings),
+        open_grant_issuers(settings).storage,
         settings.checkpoint_uri,
         open_with_values,
         open_object_store,
@@ -321,8 +356,7 @@ def _object_store(settings: Settings) -> tuple[CheckResult, ...]:
     try:
         store = open_store(settings)
     except ObjectStoreError as error:
-        remedy = "correct LOWTIDE_OBJECT_STORE_URI"
-        return (CheckResult("object store", False, str(error), remedy),)
+        return (CheckResult("object store", False, str(error), "correct LOWTIDE_OBJECT_STORE_URI"),)
     return check_object_store(store, SystemEntropy())
 
 
@@ -340,28 +374,3 @@ def _providers(settings: Settings) -> Iterator[CheckResult]:
         yield from check_bucket_place(
             name, providers[name], settings.checkpoint_uri, settings.checkpoint_region
         )
-
-
-def _show(terminal: Terminal, results: tuple[CheckResult, ...]) -> None:
-    if terminal.as_json:
-        terminal.json(
-            {
-                "ok": all(result.ok for result in results),
-                "findings": [asdict(result) for result in results],
-            }
-        )
-        return
-    width = max(len(result.name) for result in results)
-    for result in results:
-        if terminal.quiet and result.ok and not result.warns:
-            continue
-        mark, style = _BAD if not result.ok else _WARNS if result.warns else _GOOD
-        name = printable(result.name).ljust(width)
-        terminal.result(f"{terminal.paint(mark, style)} {name}  {printable(result.sentence)}")
-        if result.remedy:
-            terminal.result(f"  {' ' * width}  → {printable(result.remedy)}")
-    wrong = sum(not result.ok for result in results)
-    known = sum(result.warns for result in results)
-    terminal.line()
-    told = f"{wrong} to correct." if wrong else "Everything is in order."
-    terminal.line(f"{told} {known} to know." if known else told)

@@ -94,6 +94,7 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
     Ctrl-C or `lowtide down` stops everything, machines of the local cloud included; data, keys and
     jobs are kept for the next `lowtide up`.
     """
+    from app.adapters.contract_check import contract_warnings
     from app.adapters.embedded.embedded_errors import (
         ChildFailedError,
         EmbeddedServerError,
@@ -104,7 +105,7 @@ def up(state_dir: StateDir = None, host: Host = None, port: Port = None) -> None
     terminal = Terminal()
     with ending_well(terminal):
         settings = settings_with(state_dir=state_dir, host=host, port=port)
-        for sentence in unknown_variables():
+        for sentence in (*unknown_variables(), *contract_warnings(settings)):
             terminal.note(sentence)
         _refuse_unusable_providers(settings)
         _refuse_unusable_issuers(settings)

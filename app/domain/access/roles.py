@@ -34,6 +34,9 @@ class Action(StrEnum):
     COMMAND_JOB = "cancel, pause, resume or interrupt this job"
     MANAGE_KEYS = "manage keys"
     MANAGE_RULES = "change the rules of a project"
+    NAME_SECRETS = "see the names of secrets"
+    MANAGE_SECRETS = "manage secrets"
+    MANAGE_NOTIFICATIONS = "manage notifications"
     READ_AUDIT = "read the audit"
     MANAGE_MEMBERS = "manage members"
     MANAGE_OWN = "manage its own keys and sessions"
@@ -50,6 +53,9 @@ ROLES_OF: Final[Mapping[Action, frozenset[Role]]] = {
     Action.COMMAND_JOB: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_KEYS: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_RULES: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.NAME_SECRETS: frozenset({Role.SUBMITTER, Role.MAINTAINER, Role.ADMIN}),
+    Action.MANAGE_SECRETS: frozenset({Role.MAINTAINER, Role.ADMIN}),
+    Action.MANAGE_NOTIFICATIONS: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.READ_AUDIT: frozenset({Role.MAINTAINER, Role.AUDITOR, Role.ADMIN}),
     Action.MANAGE_MEMBERS: frozenset({Role.MAINTAINER, Role.ADMIN}),
     Action.MANAGE_OWN: frozenset(Role),
@@ -67,6 +73,8 @@ CHANGES_OF_PROJECT: Final = frozenset(
         Action.COMMAND_JOB,
         Action.MANAGE_KEYS,
         Action.MANAGE_RULES,
+        Action.MANAGE_SECRETS,
+        Action.MANAGE_NOTIFICATIONS,
         Action.MANAGE_MEMBERS,
     }
 )

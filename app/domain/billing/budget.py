@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
 from fractions import Fraction
 from typing import Final
 
+from app.domain.lifecycle.job import BudgetKind
 from app.domain.units.apportionment import divide_up
 from app.domain.units.durations import billed_as
+from app.domain.units.instants import format_instant
 from app.domain.units.money import format_usd
 
 SECONDS_PER_HOUR = 3600
@@ -65,10 +69,11 @@ class ReserveWindow:
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheck:
-    """Yes or no, with the sentence for people."""
+    """Yes or no, with the sentence for people. short: of no, which budget is short."""
 
     yes: bool
     sentence: str
+    short: BudgetKind | None = None
 
 
 def reserve_microusd(live: Iterable[LiveInstance], window: ReserveWindow) -> int:
@@ -153,9 +158,23 @@ def claim_allowed(
     )
 
 
-def name_budget(sentence: str, *, of_project: bool) -> str:
-    """The sentence, saying whose budget it speaks of when that is not the job's own."""
-    return f"The project's budget: {sentence}" if of_project else sentence
+class BudgetOwner(StrEnum):
+    """Whose a budget is."""
+
+    JOB = "job"
+    PROJECT = "project"
+    DEPLOYMENT = "deployment"
+
+
+def name_budget(sentence: str, owner: BudgetOwner, month_ends_at: datetime | None = None) -> str:
+    """The sentence, saying whose budget it speaks of when that is not the job's own.
+
+    month_ends_at: of a budget of a month, when the next one begins.
+    """
+    if month_ends_at is not None:
+        until = f"until {format_instant(month_ends_at)}"
+        return f"The {owner}'s budget of this month, {until}: {sentence}"
+    return sentence if owner is BudgetOwner.JOB else f"The {owner}'s budget: {sentence}"
 
 
 def enough_text(microusd: int) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from app.domain.billing.budget import (
     BudgetCheck,
+    BudgetOwner,
     LiveInstance,
     ReserveWindow,
     claim_allowed,
@@ -19,17 +21,49 @@ from app.domain.billing.budget import (
     start_microusd,
 )
 from app.domain.billing.egress import Restore, restore_microusd
+from app.domain.launch_limits.monthly_budget import MonthlyBudget
+from app.domain.lifecycle.entities import Budget
+from app.domain.lifecycle.job import BudgetKind
 from app.domain.market.offer import Offer
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetLine:
-    """One budget that pays for the job. reserved_by_others: what other jobs hold of it."""
+    """One budget that pays for the job. reserved_by_others: what other jobs hold of it.
+    month_ends_at: of a budget of a month, when the next one begins.
+    """
 
-    of_project: bool
+    owner: BudgetOwner
     cap_microusd: int | None
     spent_microusd: int
     reserved_by_others: int = 0
+    month_ends_at: datetime | None = None
+
+    @staticmethod
+    def of(budget: Budget, reserved_by_others: int = 0) -> BudgetLine:
+        """A job's own budget, or a project's."""
+        owner = BudgetOwner.PROJECT if budget.job_id is None else BudgetOwner.JOB
+        return BudgetLine(owner, budget.cap_microusd, budget.spent_microusd, reserved_by_others)
+
+    @staticmethod
+    def of_month(
+        owner: BudgetOwner, month: MonthlyBudget, reserved_by_others: int = 0
+    ) -> BudgetLine:
+        """A budget of this month, of a project or of the deployment."""
+        cap, spent = month.cap_microusd, month.spent_microusd
+        return BudgetLine(owner, cap, spent, reserved_by_others, month.ends_at)
+
+    @property
+    def kind(self) -> BudgetKind:
+        """Which budget it is."""
+        if self.month_ends_at is None:
+            return BudgetKind.JOB if self.owner is BudgetOwner.JOB else BudgetKind.PROJECT
+        of_project = self.owner is BudgetOwner.PROJECT
+        return BudgetKind.PROJECT_MONTH if of_project else BudgetKind.DEPLOYMENT_MONTH
+
+    def name(self, sentence: str) -> str:
+        """The sentence, saying which budget it speaks of."""
+        return name_budget(sentence, self.owner, self.month_ends_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +139,9 @@ class Headroom:
                 billing_speed=billing_speed,
             )
             if not said.yes:
-                return BudgetCheck(False, name_budget(said.sentence, of_project=line.of_project))
+                return BudgetCheck(False, line.name(said.sentence), line.kind)
             if line.cap_microusd is not None:
-                check = BudgetCheck(True, name_budget(said.sentence, of_project=line.of_project))
+                check = BudgetCheck(True, line.name(said.sentence))
         return check
 
     def _start(self, bid: Offer, count: int) -> int:

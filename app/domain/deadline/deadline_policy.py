@@ -137,6 +137,22 @@ def decide(view: DeadlineView, now: datetime) -> DeadlineDecision:
     return _past_the_last_safe_moment(view, last_safe_at, now)
 
 
+def without_launches(decision: DeadlineDecision, why: str, now: datetime) -> DeadlineDecision:
+    """The same while no machine can be requested: nothing is acquired, so that spot is not safe.
+
+    why: as a part of a sentence. On-demand machines that are registered already still serve.
+    """
+    may_acquire = (DeadlineAction.SPOT, DeadlineAction.ACQUIRE_ON_DEMAND)
+    if decision.last_safe_at is None or decision.action not in may_acquire:
+        return decision
+    return DeadlineDecision(
+        DeadlineAction.SPOT,
+        f"The deadline is not safe: no on-demand machines can be requested, as {why}.",
+        decision.last_safe_at,
+        decision.unsafe_since_at or now,
+    )
+
+
 def seems_slower(view: DeadlineView, now: datetime) -> bool:
     """Whether what was measured will force the job off spot, soon or now, before the estimate does.
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from app.domain.lifecycle.attempt import DRAIN_GRACE_SECONDS, AttemptState, DrainCause
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.instance import OVERDUE_AFTER_SECONDS, EndedBy, InstanceState
-from app.domain.lifecycle.job import JobState, StopCause
+from app.domain.lifecycle.job import BudgetKind, JobState, StopCause
 from app.domain.lifecycle.launch import LaunchOutcome
 from app.domain.lifecycle.stored_documents import (
     BidDocument,
@@ -90,6 +90,7 @@ class Job:
     unsafe_since_at: datetime | None = None
     deadline_missed_at: datetime | None = None
     paused_at: datetime | None = None
+    paused_by_budget: BudgetKind | None = None
     slack_look_at: datetime | None = None
     moving_launch_id: UUID | None = None
     moving_until_at: datetime | None = None
@@ -190,7 +191,10 @@ class Attempt:
 
 @dataclass(eq=False)
 class AttemptMember:
-    """One instance's part in an attempt; `end` is the agent's word on how its trainer ended."""
+    """One instance's part in an attempt; `end` is the agent's word on how its trainer ended.
+
+    secret_deliveries: how often it was given the job's secrets; None: never.
+    """
 
     attempt_id: UUID
     instance_id: UUID
@@ -202,6 +206,7 @@ class AttemptMember:
     exit_code: int | None = None
     end: EndDocument | None = None
     ended_at: datetime | None = None
+    secret_deliveries: int | None = None
 
 
 @dataclass(eq=False)

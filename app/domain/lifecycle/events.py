@@ -52,6 +52,7 @@ class JobEventKind(StrEnum):
     DISK_HAS_ROOM = "disk_has_room"
     STORAGE_ACCESS_FAILS = "storage_access_fails"
     STORAGE_ACCESS_BACK = "storage_access_back"
+    SECRETS_DELIVERED = "secrets_delivered"
     REBALANCE_RECOMMENDED = "rebalance_recommended"
     START_REVISED = "start_revised"
     END_REVISED = "end_revised"

@@ -43,6 +43,7 @@ class JobEvent(StrEnum):
     STOPPED_FOR_BUDGET = "stopped_for_budget"
     STOPPED_FOR_PAUSE = "stopped_for_pause"
     RESUMED = "resumed"
+    BUDGET_PERIOD_BEGAN = "budget_period_began"
     GIVEN_UP = "given_up"
 
 
@@ -59,6 +60,19 @@ class StopCause(StrEnum):
     def rank(self) -> int:
         """Position in the order of strength; higher wins."""
         return list(StopCause).index(self)
+
+
+class BudgetKind(StrEnum):
+    """Which budget has stopped a job, or paused it. Values are stored and shown."""
+
+    JOB = "job"
+    PROJECT = "project"
+    PROJECT_MONTH = "project_month"
+    DEPLOYMENT_MONTH = "deployment_month"
+
+
+MONTHLY_BUDGETS: Final = frozenset({BudgetKind.PROJECT_MONTH, BudgetKind.DEPLOYMENT_MONTH})
+"""A job that one of these has paused goes on by itself once there is money again."""
 
 
 class AttemptEnding(StrEnum):
@@ -92,6 +106,7 @@ _COMMANDS: Final = frozenset(
         JobEvent.STOPPED_FOR_BUDGET,
         JobEvent.STOPPED_FOR_PAUSE,
         JobEvent.RESUMED,
+        JobEvent.BUDGET_PERIOD_BEGAN,
         JobEvent.GIVEN_UP,
     }
 )
@@ -130,6 +145,9 @@ JOB_TRANSITIONS: Final = TransitionTable(
         TransitionRow((_Q, _R, _STOP), JobEvent.STOPPED_FOR_BUDGET, _PAUSE),
         TransitionRow((_Q, _R, _STOP), JobEvent.STOPPED_FOR_PAUSE, _PAUSE),
         TransitionRow((_PAUSE,), JobEvent.RESUMED, _Q),
+        TransitionRow(
+            (_PAUSE,), JobEvent.BUDGET_PERIOD_BEGAN, _Q, "the budget of the month has money again"
+        ),
         TransitionRow(
             (_Q, _R),
             JobEvent.GIVEN_UP,

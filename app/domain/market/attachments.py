@@ -9,6 +9,7 @@ and a bill can then be made again from its row alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NotRequired, TypedDict
@@ -69,6 +70,15 @@ class Attachments:
     def with_disk_gb(self, disk_gb: int) -> Attachments:
         """The same with a disk of another size."""
         return replace(self, disk_gb=disk_gb)
+
+    def at(self, paid: Callable[[int], int]) -> Attachments:
+        """The same at other prices. paid: what a list price becomes."""
+        return replace(
+            self,
+            disk_microusd_per_gb_month=paid(self.disk_microusd_per_gb_month),
+            disk_microusd_per_month=paid(self.disk_microusd_per_month),
+            public_ip_microusd_per_hour=paid(self.public_ip_microusd_per_hour),
+        )
 
     def to_json(self) -> AttachmentsDocument:
         """A JSON object; `from_json` reads it back equal."""

@@ -118,7 +118,10 @@ class Hardware:
 
 
 class Quote(TypedDict):
-    """An `Offer` as it is stored and listed; None where nothing is known."""
+    """An `Offer` as it is stored and listed; None where nothing is known.
+
+    list_microusd_per_hour, price_terms: an api of before there were contract prices lists neither.
+    """
 
     pool: Pool
     hardware: HardwareDocument
@@ -131,11 +134,13 @@ class Quote(TypedDict):
     billing_speed: int
     attachments: AttachmentsDocument | None
     hazard_factor: float | None
+    list_microusd_per_hour: NotRequired[int | None]
+    price_terms: NotRequired[str | None]
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A pool's price now.
+    """A pool's price now: what is paid, by contract where there is one.
 
     cloud: whose billing rules hold (`ec2` or `gce`); for the local provider, those it imitates.
     available: machines said to be had now, None when the cloud does not say.
@@ -144,6 +149,8 @@ class Offer:
     attachments: what comes with each machine at a price of its own; None where that is not known.
     hazard_factor: by how much more often than usual machines are taken there, as learned from all
     that were ever rented in the pool (`hazard_models`).
+    list_microusd_per_hour, price_terms: what the cloud lists, and why another price is paid, in
+    words; None where the list price is paid.
     """
 
     pool: Pool
@@ -157,6 +164,8 @@ class Offer:
     billing_speed: int = 1
     attachments: Attachments | None = None
     hazard_factor: float = USUAL_FACTOR
+    list_microusd_per_hour: int | None = None
+    price_terms: str | None = None
 
     @staticmethod
     def from_quote(quote: Quote) -> Offer:
@@ -176,6 +185,8 @@ class Offer:
             hazard_factor=USUAL_FACTOR
             if quote["hazard_factor"] is None
             else quote["hazard_factor"],
+            list_microusd_per_hour=quote.get("list_microusd_per_hour"),
+            price_terms=quote.get("price_terms"),
         )
 
     @property
@@ -188,6 +199,12 @@ class Offer:
     def billed_microusd_per_hour(self) -> int:
         """What an hour by the clock costs, where the bill may run faster."""
         return self.cost_microusd_per_hour * self.billing_speed
+
+    def as_listed(self, microusd_per_hour: int) -> int:
+        """An amount of the price that is paid, as the cloud counts it: by its list price."""
+        if self.list_microusd_per_hour is None or not self.price_microusd_per_hour:
+            return microusd_per_hour
+        return microusd_per_hour * self.list_microusd_per_hour // self.price_microusd_per_hour
 
     @property
     def on_demand_ratio(self) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID
 
+from app.domain.billing.budget import BudgetCheck
 from app.domain.deadline.deadline_policy import DeadlineDecision
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.market.offer import Market, Offer
@@ -88,14 +89,14 @@ class Replace:
     """What the next attempt will lack, before the present one has ended.
 
     move: what becomes of a move that is under way. request: None where nothing is missing or fits.
-    over_budget: the sentence of the budget that stops the job, as it cannot go on without them.
+    over_budget: of the budget that stops the job, as it cannot go on without them.
     some_stay: whether the gang has machines that the requested ones join.
     """
 
     gang: GangNeed
     move: CutOver | Abandon | None = None
     request: MachineRequest | None = None
-    over_budget: str | None = None
+    over_budget: BudgetCheck | None = None
     some_stay: bool = False
 
 
@@ -122,7 +123,7 @@ class Fill:
     request: MachineRequest | None = None
     shortage: Shortage | None = None
     goes_on: bool = False
-    over_budget: str | None = None
+    over_budget: BudgetCheck | None = None
 
 
 class ClaimRule(StrEnum):
@@ -142,7 +143,7 @@ class ClaimDecision:
     size: that an elastic gang gets by its places; None where it keeps its own. given_up: survivors
     that it leaves then, as it moves as a whole. considered: offers, judged for the missing
     machines. bids: that the budgets cover; none where all machines are at hand. reserved_microusd:
-    as of `MachineRequest`. sizes_after: by its deadline and its budget. sentence: of the budget
+    as of `MachineRequest`. sizes_after: by its deadline and its budget. over_budget: of the budget
     that is short.
     """
 
@@ -154,7 +155,7 @@ class ClaimDecision:
     bids: tuple[Offer, ...] = ()
     reserved_microusd: int = 0
     sizes_after: tuple[SizeChoice, ...] = ()
-    sentence: str = ""
+    over_budget: BudgetCheck | None = None
 
 
 @dataclass(frozen=True, slots=True)

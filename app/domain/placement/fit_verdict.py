@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,6 +17,8 @@ class FitVerdict(StrEnum):
     QUOTE_TOO_OLD = "quote_too_old"
     TOO_SLOW = "too_slow"  # would end after the deadline
     WAITING_SAVES = "waiting_saves"  # patience is expected to find something cheaper
+    FROZEN = "frozen"  # would serve, but people have frozen launches
+    OVER_LIMIT = "over_limit"  # would serve, but a limit of the project or the deployment is full
     UNSUITABLE = "unsuitable"  # another market, place, type or machine: no wait changes that
 
     @property
@@ -27,3 +30,17 @@ class FitVerdict(StrEnum):
     def passes_by_itself(self) -> bool:
         """Whether the pool may serve after a while: it is full, or it rests."""
         return self in (FitVerdict.RESTING, FitVerdict.FULL)
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What people have set against machines of an offer that would serve otherwise.
+
+    sentence: what it is, remedy: what would end it, both without a full stop. of_deployment: it
+    stands in the way of every project alike.
+    """
+
+    verdict: FitVerdict
+    sentence: str
+    remedy: str
+    of_deployment: bool

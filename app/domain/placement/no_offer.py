@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from app.domain.market.gpu_choice import gpu_words
 from app.domain.market.offer import Offer, Pool
 from app.domain.placement.fit_verdict import FitVerdict
+from app.domain.placement.launch_room import obstacle_of
 from app.domain.placement.placement import (
     Need,
     RankedOffer,
@@ -50,7 +51,8 @@ class Lack:
 
 
 def why_none_fits(considered: Sequence[RankedOffer], need: Need) -> str:
-    """The first thing that no pool has: place, type, machine, market; else the nearest miss.
+    """The first thing that no pool has: place, type, machine, market; else what people have set
+    against the machines of a pool; else the nearest miss.
 
     Without a full stop. `considered` are all pools, none of which fits.
     """
@@ -62,6 +64,9 @@ def why_none_fits(considered: Sequence[RankedOffer], need: Need) -> str:
     near = [item for item in considered if item.verdict is not FitVerdict.UNSUITABLE]
     if not near:
         return f"no {_market(need)} pool is in the zone of the job's other machines"
+    obstacle = obstacle_of(near)
+    if obstacle is not None:
+        return obstacle.sentence
     patient = next((item for item in near if item.verdict is FitVerdict.WAITING_SAVES), None)
     if patient is not None:
         return patient.why

@@ -22,7 +22,7 @@ from app.domain.market.gpu_choice import GpuChoice, gpu_words
 from app.domain.market.machine_need import NO_NEED, MachineNeed, carries_gpus, lacks
 from app.domain.market.offer import Hardware, Market, Offer, Pool
 from app.domain.placement.expected_cost import useful_hour_microusd
-from app.domain.placement.fit_verdict import FitVerdict
+from app.domain.placement.fit_verdict import FitVerdict, Obstacle
 from app.domain.spec.infra_choice import InfraChoice
 from app.domain.spec.job_spec import JobSpec
 from app.domain.spec.trainer_work import trainer_memory_gb
@@ -96,12 +96,14 @@ class RankedOffer:
     """One offer with the verdict, and the sentence for people.
 
     cool_until: when a pool that cools down may be asked again; None for any other verdict.
+    obstacle: where people hold its machines back.
     """
 
     offer: Offer
     verdict: FitVerdict
     why: str
     cool_until: datetime | None = None
+    obstacle: Obstacle | None = None
 
     @property
     def fits(self) -> bool:

@@ -14,6 +14,7 @@ from app.domain.billing.egress import added_microusd_per_hour
 from app.domain.market.offer import Market, Offer, Pool
 from app.domain.placement.expected_cost import expect
 from app.domain.placement.fit_verdict import FitVerdict
+from app.domain.placement.launch_room import obstacle_of
 from app.domain.placement.no_offer import nearest_miss
 from app.domain.placement.placement import (
     Need,
@@ -101,6 +102,9 @@ def unblocked_by(outcome: PlacementOutcome) -> Unblock | None:
         and of_types(item.offer.pool, need.types)
         and carries(item.offer, need)
     ]
+    obstacle = obstacle_of(able)
+    if obstacle is not None:
+        return Unblock(obstacle.remedy)
     for verdict, say in _WAYS_OUT:
         found = [item for item in able if item.verdict is verdict]
         if found:

@@ -11,6 +11,8 @@ from typing import Annotated, Final, Self, cast
 
 from pydantic import Field, model_validator
 
+from app.domain.deployment.cloud_secrets import KNOWN, CloudSecretName, read_cloud_name
+from app.domain.launch_limits.launch_limits import NO_LIMITS, LaunchLimits
 from app.domain.market.gpu_choice import MAX_GPU_CHOICES, GpuChoice, parse_gpu_choice
 from app.domain.market.offer import Market
 from app.domain.projects.rules_document import RulesDocument
@@ -18,6 +20,7 @@ from app.domain.spec.infra_choice import KNOWN_PROVIDERS, MAX_INFRA_CHOICES, Inf
 from app.domain.spec.job_spec_machine import DiskSize
 from app.domain.spec.job_spec_values import Budget, NodeCount, Places, read_labels
 from app.domain.spec.spec_value import SpecModel, Written, duration, kind_of, refusal
+from app.domain.units.errors import InvalidValue
 
 PROJECTS_MAX: Final = 1_000
 """So many are listed, and named by a file."""
@@ -26,7 +29,10 @@ GPUS_MAX: Final = 1_024
 _LABELS_MAX: Final = 16
 _VALUES_MAX: Final = 64
 _REGIONS_MAX: Final = 16
+_PREFIXES_MAX: Final = 32
 _MARKETS: Final = tuple(market.value for market in Market)
+# Source: IAM API, projects.serviceAccounts.create, `accountId`, and the e-mail that is made of it.
+_ACCOUNT: Final = re.compile(r"[a-z0-9-]{1,63}@[a-z0-9.:-]{1,200}\.gserviceaccount\.com", re.ASCII)
 _REGION: Final = re.compile(r"[a-z][a-z0-9-]{1,62}[a-z0-9]", re.ASCII)
 # How clouds name regions; the local cloud has the names of both.
 _REGION_FORMS: Final = {
@@ -90,6 +96,32 @@ def _read_regions(value: object) -> tuple[str, ...]:
     return tuple(sorted(set(listed)))
 
 
+def _read_prefixes(value: object) -> tuple[CloudSecretName, ...]:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or len(listed) > _PREFIXES_MAX:
+        raise refusal(f"must list at most {_PREFIXES_MAX} prefixes, like ['aws-sm:vision/']")
+    return tuple(sorted({_read_prefix(one) for one in listed}, key=str))
+
+
+def _read_prefix(written: object) -> CloudSecretName:
+    if isinstance(written, CloudSecretName):
+        return written
+    if not isinstance(written, str):
+        raise refusal(f"must list texts that begin with {' or '.join(KNOWN)}")
+    try:
+        return read_cloud_name(written)
+    except InvalidValue as error:
+        raise refusal(f"{written[:80]!r} {error.message}") from error
+
+
+def _read_account(value: object) -> str:
+    if not isinstance(value, str) or _ACCOUNT.fullmatch(value) is None:
+        raise refusal(
+            "must be the e-mail of a service account, like NAME@PROJECT.iam.gserviceaccount.com"
+        )
+    return value
+
+
 def gpu_model_text(choice: GpuChoice) -> str:
     """A model as rules write it: `V100`, or `A100:80GB` for one variant."""
     return f"{choice.name}" + ("" if choice.memory_gb is None else f":{choice.memory_gb}GB")
@@ -114,6 +146,11 @@ GpuModels = Annotated[
     Written(_read_gpus, _TEXTS, lambda choices: [gpu_model_text(one) for one in choices]),
 ]
 Regions = Annotated[tuple[str, ...], Written(_read_regions, _TEXTS, list)]
+SecretPrefixes = Annotated[
+    tuple[CloudSecretName, ...],
+    Written(_read_prefixes, _TEXTS, lambda prefixes: [str(one) for one in prefixes]),
+]
+SecretAccount = Annotated[str, Written(_read_account, {"type": "string"})]
 
 
 class Ceilings(SpecModel):
@@ -141,7 +178,9 @@ class ProjectRules(SpecModel):
 
     required_labels: by label, the allowed values; none: any. infra, regions: where jobs may run;
     with both, in those regions of those places. defaults: parts of a job's spec, in its normal
-    form, for jobs that leave them out.
+    form, for jobs that leave them out. limits: of all machines together; the other rules are of
+    each new job. secret_prefixes: which secrets of clouds its jobs may name. secret_account: the
+    service account that reads those of Google.
     """
 
     required_labels: RequiredLabels = Field(default_factory=dict)
@@ -151,6 +190,9 @@ class ProjectRules(SpecModel):
     gpu_models: GpuModels | None = None
     defaults: dict[str, object] = Field(default_factory=dict)
     ceilings: Ceilings = Ceilings()
+    limits: LaunchLimits = NO_LIMITS
+    secret_prefixes: SecretPrefixes = ()
+    secret_account: SecretAccount | None = None
 
     @model_validator(mode="after")
     def _regions_of_places(self) -> Self:

@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from app.domain.launch_limits.launch_limits import LaunchLimits
 from app.domain.projects.project_rules import Ceilings, ProjectRules
 from app.domain.projects.resolve_spec import refused_fields
 from app.domain.projects.spec_defaults import STAND_IN, read_defaults, with_defaults
@@ -19,7 +20,7 @@ from app.domain.spec.job_spec_problems import Sections, spec_error
 from app.domain.spec.spec_value import kind_of
 from app.domain.units.errors import ProblemKind, SpecError, SpecProblem
 
-_SECTIONS: Final[Sections] = {"": ProjectRules, "ceilings": Ceilings}
+_SECTIONS: Final[Sections] = {"": ProjectRules, "ceilings": Ceilings, "limits": LaunchLimits}
 
 
 def parse_rules(data: object) -> ProjectRules:

@@ -61,7 +61,10 @@ class ResolvedSpec:
 
 
 def as_written(spec: JobSpec) -> ResolvedSpec:
-    """The spec of a project without rules."""
+    """The spec of a project without rules. Raises SpecError for credentials without an image."""
+    problems = [*_without_image(spec)]
+    if problems:
+        raise SpecError(problems)
     return ResolvedSpec(spec, spec, {})
 
 
@@ -92,7 +95,9 @@ def resolve_spec(
     if added:
         sources |= dict.fromkeys(added, SpecSource.RULE)
         spec = parse_spec(_put_in(spec.to_written_json(), added))
-    problems = [*_labels(rules, project, spec), *_refused(rules, project, spec)]
+    problems = [
+        *_without_image(spec), *_labels(rules, project, spec), *_refused(rules, project, spec),
+    ]  # fmt: skip
     if problems:
         raise SpecError(problems)
     return ResolvedSpec(spec, written, sources, rules_version)
@@ -112,6 +117,13 @@ def require_budget(rules: ProjectRules, project: str, cap_microusd: int, field: 
             )
         ]
     )
+
+
+def _without_image(spec: JobSpec) -> Iterator[SpecProblem]:
+    """Credentials of an image that neither the author nor the project has named."""
+    if spec.image_secret is not None and spec.image is None:
+        told = "image_secret: has the credentials for an `image`; name one, or remove it"
+        yield SpecProblem("image_secret", told)
 
 
 def refused_fields(rules: ProjectRules, spec: JobSpec) -> frozenset[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from app.domain.launch_limits.launch_limits import LimitsDocument
 from app.domain.spec.spec_document import SpecDocument
 
 
@@ -34,3 +35,6 @@ class RulesDocument(TypedDict, total=False):
     gpu_models: list[str]
     defaults: SpecDocument
     ceilings: CeilingsDocument
+    limits: LimitsDocument
+    secret_prefixes: list[str]
+    secret_account: str

@@ -16,7 +16,9 @@ from app.domain.spec.job_spec_problems import MAX_PROBLEMS
 from app.domain.spec.spec_value import kind_of
 from app.domain.units.errors import ProblemKind, SpecError, SpecProblem
 
-_OWN: Final = ("name", "project", "trainer", "run", "workdir", "estimate")
+_OWN: Final = (
+    "name", "project", "trainer", "run", "workdir", "estimate", "secrets", "image_secret",
+)  # fmt: skip
 """What only a job itself can say."""
 
 _SECTIONS: Final = ("resources", "checkpoint", "env", "labels", "inputs", "outputs")
@@ -29,7 +31,7 @@ STAND_IN: Final[Mapping[str, object]] = {"run": "true", "estimate": {"hours": 1}
 def defaultable_fields() -> tuple[str, ...]:
     """The fields of a job spec that a project may give, in their order."""
     fields = (info.alias or name for name, info in JobSpec.model_fields.items())
-    later = {"secrets", "notify", "keep_on_failure"}
+    later = {"keep_on_failure"}
     return tuple(name for name in fields if name not in later.union(_OWN))
 
 

@@ -17,11 +17,12 @@ from app.domain.market.machine_need import MachineNeed
 from app.domain.spec.job_spec_fields import Checkpoint, Estimate, Resources, Trainer
 from app.domain.spec.job_spec_machine import Image, Inputs, InstanceTypes, Outputs, check_folders
 from app.domain.spec.job_spec_problems import Sections, spec_error
+from app.domain.spec.job_spec_secrets import SecretName, Secrets
 from app.domain.spec.job_spec_values import (
     Budget,
+    ChannelNames,
     Deadline,
     Environment,
-    EnvName,
     ExitCodes,
     JobName,
     KeptSeconds,
@@ -29,7 +30,6 @@ from app.domain.spec.job_spec_values import (
     Market,
     Nodes,
     Places,
-    WebHook,
     Workdir,
 )
 from app.domain.spec.node_range import NodeRange
@@ -39,19 +39,16 @@ from app.domain.spec.spec_value import (
     duration,
     kind_of,
     later,
-    later_as_mapping,
     one_of,
     refusal,
     text,
 )
 from app.domain.units.errors import ProblemKind, SpecError
 from app.domain.units.instants import format_instant
-from trainer.protocol.run_config import TRAINING_DATA_INPUT
+from trainer.protocol.run_config import TRAINING_DATA_INPUT, SecretUse
 
 MAX_DEADLINE_AHEAD = timedelta(days=3_650)
 _MAX_SCRIPT = 32_768
-_INSTEAD_OF_SECRETS = "put the value into `env`, where everyone who may read the job can see it"
-_INSTEAD_OF_NOTIFY = "`lowtide watch NAME` waits for the end, for use in a script"
 
 
 class JobSpec(SpecModel):
@@ -90,24 +87,19 @@ class JobSpec(SpecModel):
     stall_timeout_seconds: Annotated[int, duration(1)] = Field(default=900, alias="stall_timeout")
     checkpoint: Checkpoint = Checkpoint()
     env: Environment = Field(default_factory=dict)
+    env_visible: bool | None = Field(
+        default=None, description="Whether who may read the job sees the values of `env`"
+    )
     labels: Labels = Field(default_factory=dict)
 
     image: Image | None = None
+    image_secret: SecretName | None = None
     instance_types: InstanceTypes | None = None
     inputs: Inputs = Field(default_factory=dict)
     outputs: Outputs = Field(default_factory=dict)
 
-    secrets: (
-        Annotated[
-            list[EnvName],
-            later(_INSTEAD_OF_SECRETS),
-            later_as_mapping(_INSTEAD_OF_SECRETS),
-        ]
-        | None
-    ) = None
-    notify: (
-        Annotated[WebHook, later(_INSTEAD_OF_NOTIFY), later_as_mapping(_INSTEAD_OF_NOTIFY)] | None
-    ) = None
+    secrets: Secrets = None
+    notify: ChannelNames = None
     keep_on_failure_seconds: (
         Annotated[KeptSeconds, later("the logs are kept: `lowtide logs NAME`")] | None
     ) = Field(default=None, alias="keep_on_failure")
@@ -161,10 +153,37 @@ class JobSpec(SpecModel):
         check_folders(self.brought_folders(), self.outputs)
         return self
 
+    @model_validator(mode="after")
+    def _secrets_are_no_variables(self) -> Self:
+        both = next((use.name for use in self.secrets or () if use.name in self.env), None)
+        if both is not None:
+            raise refusal(
+                "is a variable in `env` and a secret of the same name; keep one of them",
+                f"secrets.{both}",
+            )
+        return self
+
     @property
     def command_kind(self) -> Literal["trainer", "run"]:
         """Whether the bundled trainer or the user's own command does the work."""
         return "run" if self.trainer is None else "trainer"
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Every secret of the project that it names, sorted; those of clouds are not among them."""
+        names = {use.name for use in self.secrets or ()} | {self.image_secret} - {None}
+        of_clouds = {use.name for use in self.cloud_secrets}
+        return tuple(sorted(str(name) for name in names - of_clouds))
+
+    @property
+    def cloud_secrets(self) -> tuple[SecretUse, ...]:
+        """The secrets that its machines read from a cloud's own service."""
+        return tuple(use for use in self.secrets or () if use.source is not None)
+
+    @property
+    def names_secrets(self) -> bool:
+        """Whether its machines must ask for secrets."""
+        return bool(self.secrets) or self.image_secret is not None
 
     @property
     def node_count(self) -> int:

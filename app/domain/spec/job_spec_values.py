@@ -28,6 +28,7 @@ MAX_MEMORY_GB = 65_536
 MIN_BUDGET_MICROUSD = 10_000
 RESERVED_ENV_PREFIX = "LOWTIDE_"
 
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _BUCKET_URI = re.compile(r"(?:s3|gs)://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[^\s?#]*)?", re.ASCII)
@@ -40,6 +41,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _MAX_ENV, _MAX_ENV_VALUE, _MAX_ENV_TOTAL = 64, 8_192, 32_768
 _MAX_LABELS, _MAX_LABEL_VALUE = 32, 128
 _MAX_EXIT_CODES = 32
+_MAX_CHANNELS = 10
+_CHANNELS_HOW = "write [team], and set the channel with `lowtide notification set team`"
 _DEADLINE_HOW = "write 36h, or a time with its zone like 2031-05-01T18:00:00Z"
 
 
@@ -186,6 +189,22 @@ def _read_exit_codes(value: object) -> tuple[int, ...]:
     return tuple(sorted(set(codes)))
 
 
+def _read_channels(value: object) -> tuple[str, ...] | None:
+    """In the order of their names; None for an empty list, which asks for nothing."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise refusal(f"must list channels of the project, not {kind_of(value)}; {_CHANNELS_HOW}")
+    if len(names) > _MAX_CHANNELS:
+        raise refusal(f"must name at most {_MAX_CHANNELS} channels, not {len(names)}")
+    for name in names:
+        if not isinstance(name, str):
+            raise refusal(f"must list names of channels, not {kind_of(name)}; {_CHANNELS_HOW}")
+        if re.fullmatch(_NAME, name, re.ASCII) is None:
+            # It may be the address of a webhook, which is a secret.
+            raise refusal(f"has a text that is no name of a channel; {_CHANNELS_HOW}")
+    return tuple(sorted(set(names))) or None
+
+
 def _read_env(value: object) -> dict[str, str]:
     env = _read_texts(value, "variables", _MAX_ENV)
     for name, content in env.items():
@@ -258,11 +277,12 @@ _BUDGET_FORM = {"anyOf": [{"type": "number"}, _TEXT], "examples": [25, "25.50", 
 _MARKET_FORM = {"type": "string", "enum": ["auto", "spot", "on_demand"]}
 _PLACES_FORM = {"anyOf": [_TEXT, _TEXTS], "examples": [["aws", "gcp/us-central1"]]}
 _CODES_FORM = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 255}}
+_CHANNELS_FORM = {"type": "array", "items": {**_TEXT, "pattern": f"^(?:{_NAME})$"}}
 
 JobName = Annotated[
     str,
     matching(
-        r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?",
+        _NAME,
         "use 1 to 63 lower-case letters, digits and hyphens, with no hyphen at either end",
     ),
 ]
@@ -305,7 +325,4 @@ AtLeastMemory = Annotated[
 ]
 Places = Annotated[tuple[InfraChoice, ...], Written(parse_infra_choices, _PLACES_FORM, _store_list)]
 
-EnvName = Annotated[str, matching(_ENV_NAME.pattern, "use letters, digits and _")]
-WebHook = Annotated[
-    str, matching(r"https://[^\s/?#@]+(?:[/?][^\s]*)?", "write an https:// address")
-]
+ChannelNames = Annotated[tuple[str, ...] | None, Written(_read_channels, _CHANNELS_FORM)]

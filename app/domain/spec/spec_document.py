@@ -7,7 +7,7 @@ of earlier releases may lack some.
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, Required, TypedDict
 
 OptionValue = str | int | float | bool | list["OptionValue"] | dict[str, "OptionValue"]
 """A JSON value of one of the trainer's options; which, its table says (`train_options`)."""
@@ -43,6 +43,13 @@ class EstimateDocument(TypedDict, total=False):
     nodes: int
 
 
+# One of its keys is a word of Python, so it cannot be a class. `from`: of a cloud, as aws-sm:NAME;
+# `file`: it comes as a file of this name.
+SecretDocument = TypedDict(
+    "SecretDocument", {"name": Required[str], "from": str, "file": str}, total=False
+)
+
+
 class SpecDocument(TypedDict, total=False):
     """A whole spec. Durations as 15m, `budget_usd` in dollars as 25.50, GPUs as H100:8."""
 
@@ -70,8 +77,12 @@ class SpecDocument(TypedDict, total=False):
     stall_timeout: str
     checkpoint: CheckpointDocument
     env: dict[str, str]
+    env_visible: bool
     labels: dict[str, str]
     image: str
+    image_secret: str
     instance_types: list[str]
     inputs: dict[str, str]
     outputs: dict[str, str]
+    secrets: list[str | SecretDocument]
+    notify: list[str]

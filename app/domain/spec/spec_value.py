@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, GetCoreSchemaHandler
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from app.domain.spec.spec_text import has_bad_character
@@ -54,20 +54,6 @@ def later(instead: str) -> AfterValidator:
             raise refusal(f"not available yet; {instead}", "", ProblemKind.NOT_AVAILABLE)
 
     return AfterValidator(refuse_unless_empty)
-
-
-def later_as_mapping(instead: str) -> BeforeValidator:
-    """Beside `later`, on what other tools write as a mapping: it gets the same answer.
-
-    To ask for a list or for text first would send people to a form that is refused as well.
-    """
-
-    def refuse_mapping(value: object) -> object:
-        if isinstance(value, Mapping) and value:
-            raise refusal(f"not available yet; {instead}", "", ProblemKind.NOT_AVAILABLE)
-        return value
-
-    return BeforeValidator(refuse_mapping)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity, as annotations must be

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from app.domain.launch_limits.launch_limits import LaunchLimits
 from app.domain.projects.project_rules import Ceilings, ProjectRules
 from app.domain.projects.resolve_spec import SpecSource
 
@@ -21,6 +22,7 @@ _ORDER: Final = {
         [
             *ProjectRules.model_fields,
             *(f"ceilings.{info.alias or name}" for name, info in Ceilings.model_fields.items()),
+            *(f"limits.{info.alias or name}" for name, info in LaunchLimits.model_fields.items()),
         ]
     )
 }
@@ -43,5 +45,5 @@ def rule_value(field: str, value: object) -> str:
         return ", ".join(map(str, value)) or any_value
     if isinstance(value, bool):
         return "yes" if value else "no"
-    is_money = field.endswith("budget_usd")
+    is_money = field.endswith("_usd")
     return f"${value}" if is_money else str(value)

@@ -58,6 +58,8 @@ def apply_projects(
     Raises NotFound for a project that the principal does not open, Forbidden for what its role may
     not do, and CommandRefused for the last admin.
     """
+    if any(entry.rules is not None for entry in entries):
+        uow.launch_gate.close()  # before any project's row, as `change_rules` does
     # Locked by name, so that two files with the same projects do not wait for each other.
     applied = {
         entry.name: _applied(uow, entropy, principal, entry)

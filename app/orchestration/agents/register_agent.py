@@ -48,7 +48,7 @@ def register_agent(
 
     Raises TokenRefused, NotKnownYet, AgentRefused for a nonce too many, which is recorded for
     people to see (`record_refusal`), or CommandRefused for the late word of an agent that another
-    one has followed on the same machine.
+    one has followed on the same machine, and for one that cannot ask for the job's secrets.
     """
     launch = uow.launches.by_token_hash(digest(registration.launch_token))
     if launch is None and lists_are_awaited(uow, uow.now):
@@ -66,6 +66,11 @@ def register_agent(
         if instance is None or instance.launch_id != launch.id:
             raise _unknown_machine(uow, launch)
         aggregate.adopt(instance)
+        if aggregate.spec.names_secrets and not registration.takes_secrets:
+            raise CommandRefused(
+                "This machine's agent is of a release that cannot ask for secrets, which its job "
+                "names. A machine that is launched now has one that can."
+            )
         secret = uow.operations.deployment_secret()
         credential = instance_credential(secret, str(instance.id), registration.nonce)
         if instance.nonce_hash is None:
@@ -204,6 +209,8 @@ def run_config_of(job: Job, spec: JobSpec, runtime: Runtime) -> RunConfig:
         shm_mb=spec.resources.shm_mb,
         inputs=spec.brought_folders(),
         outputs=dict(spec.outputs),
+        secrets=spec.secrets or (),
+        image_secret=spec.image_secret,
     )
 
 

@@ -22,10 +22,12 @@ from app.domain.lifecycle.instance import (
     InstanceState,
 )
 from app.domain.lifecycle.launch import LaunchOutcome
+from app.domain.notifications.triggers import Trigger
 from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate, open_job
 from app.orchestration.frame.lost_rows import SWEEP_CONTROLLER
 from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.tell_channels import tell_of_deployment
 from app.orchestration.gang.release_order import ADOPTED, RELEASE_CONTROLLER, order_release
 from app.orchestration.instances.accept_machines import accept_machine
 from app.orchestration.transitions.lose_instances import record_end
@@ -192,6 +194,8 @@ def record_found(
         },
     )
     uow.sweeps.add_event(runtime.entropy.new_id(), event)
+    occasion = f"machine/{machine.provider_instance_id}"
+    tell_of_deployment(uow, runtime.entropy, Trigger.MACHINE_LEAKED, event.message, occasion)
 
 
 def _saved(uow: UnitOfWork, machine: CloudMachine) -> int | None:

@@ -31,11 +31,13 @@ from app.domain.lifecycle.job import (
     TERMINAL_JOB_STATES,
     JobEvent,
 )
+from app.domain.notifications.triggers import trigger_of
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.methods.gang_machines import MoveUnderWay
 from app.domain.spec.job_spec import JobSpec, parse_spec
 from app.domain.spec.spec_document import SpecDocument
 from app.domain.throughput.gpu_throughput import GpuThroughput
+from app.orchestration.frame.tell_channels import tell_of_job
 from app.orchestration.frame.timers import next_timer
 from app.ports.entropy import Entropy
 from app.storage.jobs.event_rows import EventRecord
@@ -235,6 +237,10 @@ class JobAggregate:
                 data=data,
             )
         )
+        has_trained = self.job.started_at is not None
+        trigger = trigger_of(kind, to_state, data.get("reason"), has_trained=has_trained)
+        if trigger is not None:
+            tell_of_job(self.uow, self.entropy, self.job, trigger, message, self.now)
 
     def close(self) -> None:
         """Set the instant at which a rule of time applies next."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.domain.deadline.live_choice import MakePlacement
+from app.domain.launch_limits.contract_prices import NO_CONTRACT, ContractPrices
 from app.orchestration.frame.failing_work import FailingWork
 from app.orchestration.frame.limits import Limits
 from app.ports.clock import Clock
@@ -16,7 +17,9 @@ from app.ports.cloud_provider import CloudProvider
 from app.ports.effect_runner import EffectRunner
 from app.ports.entropy import Entropy
 from app.ports.object_store import ObjectStore
+from app.ports.people.message_sender import MessageSender
 from app.ports.price_source import PriceSource
+from app.ports.value_encryption import ValueEncryption
 from app.ports.wakeups import Wakeups
 from app.storage.unit_of_work import UnitOfWorkFactory
 
@@ -34,6 +37,9 @@ class Runtime:
     storage_services: stores, `s3` and `gs`, for which machines are given credentials.
     failing: what this process has failed at lately.
     seal_store: for seals over the audit; None: the deployment's own.
+    encryption: of secrets; None in programs that neither store nor read any.
+    sender: of notifications; the worker alone has one.
+    contract: what is paid in place of list prices; the worker's, which reads those.
     """
 
     begin: UnitOfWorkFactory
@@ -55,6 +61,9 @@ class Runtime:
     storage_services: frozenset[str] = frozenset()
     failing: FailingWork = field(default_factory=FailingWork)
     seal_store: ObjectStore | None = None
+    encryption: ValueEncryption | None = None
+    sender: MessageSender | None = None
+    contract: ContractPrices = NO_CONTRACT
 
 
 __all__ = ["Limits", "Runtime"]

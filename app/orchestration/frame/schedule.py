@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from app.orchestration.frame.limits import Limits
 
+SENDING_THREADS: Final = 8
+"""Notifications that a worker sends at a time. Whoever gets one may let us wait."""
 _SOON_SECONDS: Final = 5.0
 _SWEEP_LOOK_SECONDS_MAX: Final = 15.0
 
@@ -68,6 +70,10 @@ TURNS: Final[Mapping[str, ControllerSchedule]] = {
     "resize_gangs": ControllerSchedule("quick", _every(_SOON_SECONDS)),
     "weigh_moves": ControllerSchedule("quick", _every(_SOON_SECONDS)),
     "seal_audit": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
+    "send_notifications": ControllerSchedule("cloud", _every(_SOON_SECONDS)),
+    "watch_waits": ControllerSchedule("quick", _every(30.0)),
+    "watch_budget_months": ControllerSchedule("quick", lambda own: own.accrual_seconds),
+    "resume_for_budgets": ControllerSchedule("quick", lambda own: own.accrual_seconds),
 }
 """By name, in the order of the registry."""
 

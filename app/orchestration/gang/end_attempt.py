@@ -148,6 +148,8 @@ def wind_down(aggregate: JobAggregate, reason: EndReason, message: str) -> None:
     job.end_reason, job.end_message = reason, message
     job.claimable_at = job.wait_reason = job.hold_until_at = None
     job.moving_launch_id = job.moving_until_at = job.move_look_at = None
+    if job.state is not JobState.PAUSED or reason is not EndReason.BUDGET_EXHAUSTED:
+        job.paused_by_budget = None
     if job.state is JobState.PAUSED:
         job.stop_cause = job.stop_ordered_at = None
         job.paused_at = aggregate.now

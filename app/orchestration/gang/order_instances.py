@@ -85,7 +85,7 @@ def order_instances(
 def _bid(offer: Offer, market: Market, max_price_ratio: float) -> BidDocument:
     limit = None
     if market is Market.SPOT:
-        limit = int(offer.on_demand_microusd_per_hour * max_price_ratio)
+        limit = offer.as_listed(int(offer.on_demand_microusd_per_hour * max_price_ratio))
     return {
         "pool": offer.pool.key,
         "price_microusd_per_hour": offer.price_microusd_per_hour,

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from app.domain.billing.billing_rules import RULES
 from app.domain.billing.budget import (
+    BudgetOwner,
     LiveInstance,
     ReserveWindow,
     left_microusd,
@@ -75,18 +76,29 @@ def read_headroom(
         budgets = uow.money.budgets(job.project_id, job.budget_id)
         # The same rows, as they are then.
         uow.money.lock_free_budgets(job.project_id, job.budget_id)
-    lines = (
-        BudgetLine(
-            budget.job_id is None,
-            budget.cap_microusd,
-            budget.spent_microusd,
-            _reserved_by_others(uow, budget, job.id),
-        )
-        for budget in budgets
-    )
+    lines = [BudgetLine.of(budget, _reserved_by_others(uow, budget, job.id)) for budget in budgets]
+    lines += _of_months(uow, job.project_id, job.id)
     held = live_reserve(uow, aggregate.living(), limits, aggregate.now)
     window = reserve_window(limits, Fraction(1))
     return Headroom(tuple(lines), held, window, restore_of(aggregate))
+
+
+def _of_months(uow: UnitOfWork, project_id: UUID, job_id: UUID) -> list[BudgetLine]:
+    """The budgets of this month: the project's, which its own budget's row guards, and the
+    deployment's, for which launches of all projects wait for each other.
+    """
+    own, shared = uow.monthly_budgets.over(project_id)
+    lines = []
+    if own is not None:
+        reserved = uow.money.reserved_by_others(project_id, job_id)
+        lines.append(BudgetLine.of_month(BudgetOwner.PROJECT, own, reserved))
+    if shared is not None:
+        # Setting it closes the gate: there is none that a launch before this one has not seen.
+        uow.launch_gate.open()
+        uow.launch_gate.one_by_one(None)
+        reserved = uow.money.reserved_by_all(but=job_id)
+        lines.append(BudgetLine.of_month(BudgetOwner.DEPLOYMENT, shared, reserved))
+    return lines
 
 
 def reserve_in_passing(aggregate: JobAggregate, reserved_microusd: int) -> None:

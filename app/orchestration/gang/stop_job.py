@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from app.domain.billing.budget import BudgetCheck
 from app.domain.lifecycle.attempt import AttemptState, DrainCause
 from app.domain.lifecycle.events import JobEventKind
 from app.domain.lifecycle.job import (
@@ -75,6 +76,12 @@ def order_stop(
     order_drain(aggregate, DrainCause.STOP, until, message, limits)
 
 
+def stop_for_budget(aggregate: JobAggregate, check: BudgetCheck, limits: Limits) -> None:
+    """Stop the job for the budget that is short; which one is kept while the job is paused."""
+    aggregate.job.paused_by_budget = check.short
+    order_stop(aggregate, StopCause.BUDGET, check.sentence, limits)
+
+
 def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
     """Put a paused job back into the queue, with a higher cap when one is given.
 
@@ -101,12 +108,23 @@ def resume(aggregate: JobAggregate, add_budget_microusd: int | None) -> None:
                 f"The budget is now {format_usd(budget.cap_microusd)}.",
                 cap_microusd=budget.cap_microusd,
             )
+    _back_to_queue(aggregate, JobEvent.RESUMED, "Resumed: the job is back in the queue.")
+
+
+def resume_with_money(aggregate: JobAggregate) -> None:
+    """Put a job that a budget of the month has paused back into the queue."""
+    message = "The budget of the month has money again: the job is back in the queue."
+    _back_to_queue(aggregate, JobEvent.BUDGET_PERIOD_BEGAN, message)
+
+
+def _back_to_queue(aggregate: JobAggregate, event: JobEvent, message: str) -> None:
+    job = aggregate.job
     job.end_reason = job.end_message = None
-    job.stop_cause = job.stop_ordered_at = None
+    job.stop_cause = job.stop_ordered_at = job.paused_by_budget = None
     job.claimable_at = job.wait_reason = None
     _extend_by_pause(aggregate)
-    aggregate.move_job(JobEvent.RESUMED, "Resumed: the job is back in the queue.")
-    uow.notify_after_commit(CLAIM_CONTROLLER)
+    aggregate.move_job(event, message)
+    aggregate.uow.notify_after_commit(CLAIM_CONTROLLER)
 
 
 def _extend_by_pause(aggregate: JobAggregate) -> None:

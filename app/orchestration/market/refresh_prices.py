@@ -7,9 +7,10 @@ Not here: the choice between offers (`app.domain.placement.placement`), or booki
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from app.domain.launch_limits.contract_prices import ContractPrices
 from app.domain.market.offer import Offer
 from app.orchestration.frame.controller_frame import RuntimeController
 from app.orchestration.frame.runtime import Runtime
@@ -67,9 +68,11 @@ class RefreshPrices(RuntimeController):
     def effect(self, work: PriceQuestion) -> PriceAnswer:
         """Offers first: the changes asked for after them reach beyond the quotes' instant."""
         source = self._runtime.price_sources[work.provider]
+        contract = self._runtime.contract
         try:
-            offers = source.offers()
-            return PriceAnswer(offers, source.changes_since(work.since))
+            offers = tuple(map(contract.paid, source.offers()))
+            changes = tuple(_paid_change(contract, one) for one in source.changes_since(work.since))
+            return PriceAnswer(offers, changes)
         except ProviderError as error:
             return PriceAnswer(error=f"{error.kind.value}: {error}")
 
@@ -78,7 +81,21 @@ class RefreshPrices(RuntimeController):
         if result.error is not None:
             log.warning("prices of %s stay as they were: %s", work.provider, result.error)
             return
-        uow.offers.record(result.offers, result.changes, uow.now)
+        # What is stored of the past stays as it was: other terms hold from their first quote on.
+        known = uow.offers.price_terms(work.provider)
+        renewed = [
+            PriceChange(
+                one.pool,
+                one.quoted_at,
+                one.price_microusd_per_hour,
+                _by_terms(one.price_source, one.price_terms),
+            )
+            for one in result.offers
+            if one.pool in known and known[one.pool] != one.price_terms
+        ]
+        if renewed:
+            log.info("prices of %d pools of %s have other terms", len(renewed), work.provider)
+        uow.offers.record(result.offers, (*renewed, *result.changes), uow.now)
         update_hazards(uow, work.provider)
         uow.notify_after_commit(ACCRUE_CONTROLLER)
 
@@ -115,3 +132,16 @@ class RefreshPrices(RuntimeController):
             if instance.provider == provider and instance.launched_at is not None
         ]
         return min([since, *starts])
+
+
+def _paid_change(contract: ContractPrices, change: PriceChange) -> PriceChange:
+    """A change of a list price as a change of what is paid; its source says by which terms."""
+    terms = contract.terms_of(change.pool)
+    if terms.words is None:
+        return change
+    paid = terms.paid(change.microusd_per_hour)
+    return replace(change, microusd_per_hour=paid, source=_by_terms(change.source, terms.words))
+
+
+def _by_terms(source: str, terms: str | None) -> str:
+    return source if terms is None else f"{source}, {terms}"

@@ -16,6 +16,7 @@ from app.domain.billing.billing import Component
 from app.domain.billing.billing_rules import REGION_SILENCE_SECONDS
 from app.domain.billing.ledger import Entry, LedgerKey
 from app.domain.billing.machine_rating import RatedMachine, never_ran
+from app.domain.launch_limits.monthly_budget import crossed
 from app.domain.lifecycle.entities import Assignment, Budget, Instance, Job
 from app.domain.lifecycle.events import Actor, ActorKind, JobEventKind
 from app.domain.lifecycle.instance import TERMINAL_INSTANCE_STATES
@@ -24,6 +25,7 @@ from app.domain.units.money import format_usd
 from app.orchestration.frame.aggregate import JobAggregate
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.frame.runtime import Runtime
+from app.orchestration.frame.tell_channels import tell_of_job_budget
 from app.orchestration.gang.reserve_budget import is_used_up, live_reserve, write_reservation
 from app.storage.money.money_repository import Billing, LedgerRow, Payer
 from app.storage.unit_of_work import UnitOfWork
@@ -75,6 +77,8 @@ class AccrueCosts(RowController[DueBill]):
         """Close one machine's books: budgets, then its job, then the machine are locked."""
         payers = uow.money.payers(work.instance_id)
         budgets = {payer.job_id: _lock_budgets(uow, payer) for payer in payers}
+        own = [one for locked in budgets.values() for one in locked if one.job_id is not None]
+        spent = [(one, one.spent_microusd) for one in own]
         job = None
         if work.job_id is not None:
             job = uow.jobs.lock(work.job_id, skip_locked=True)
@@ -87,6 +91,7 @@ class AccrueCosts(RowController[DueBill]):
             instance.cost_final_at = uow.now
         elif not self._book(uow, instance, payers, job):
             return
+        self._tell(uow, spent)
         if job is not None:
             self._reserve(uow, budgets[job.id], job)
         if instance.cost_final_at is not None:
@@ -129,6 +134,16 @@ class AccrueCosts(RowController[DueBill]):
         if self._is_settled(uow, instance):
             instance.cost_final_at = uow.now
         return True
+
+    def _tell(self, uow: UnitOfWork, spent: Sequence[tuple[Budget, int]]) -> None:
+        """Tell of the thresholds that jobs' own budgets have come to. spent: of each, before."""
+        for budget, before in spent:
+            if budget.cap_microusd is None or budget.job_id is None:
+                continue
+            for percent in crossed(before, budget.spent_microusd, budget.cap_microusd):
+                job = uow.jobs.get(budget.job_id)
+                if job is not None:
+                    tell_of_job_budget(uow, self._runtime.entropy, job, budget, percent)
 
     def _record_waiver(
         self, uow: UnitOfWork, job: Job, instance: Instance, machine: RatedMachine

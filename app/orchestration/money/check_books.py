@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
+from app.domain.notifications.triggers import Trigger
+from app.domain.units.instants import day_of
 from app.orchestration.frame.controller_frame import RowController
+from app.orchestration.frame.tell_channels import tell_of_deployment
 from app.storage.money.ledger_audit_store import BooksPass
 from app.storage.unit_of_work import UnitOfWork
 
@@ -50,6 +54,7 @@ class CheckBooks(RowController[BooksPass]):
         # Read before anything is compared: what is committed after it was booked after it, too.
         begun_at = found.begun_at or uow.books.committed_until(now)
         compared = uow.books.compare(found.after_id, MACHINES_PER_SLICE, now)
+        self._tell(uow, compared)
         machines = found.machines + len(compared)
         if len(compared) == MACHINES_PER_SLICE:
             found = replace(
@@ -68,3 +73,15 @@ class CheckBooks(RowController[BooksPass]):
                 checked_machines=machines,
             )
         uow.books.save_progress(found)
+
+    def _tell(self, uow: UnitOfWork, compared: list[UUID]) -> None:
+        """Tell of differences once a day, as the same ones are found by every pass."""
+        lines = uow.books.count_differences(compared)
+        if lines:
+            reason = (
+                f"The comparison has found {lines:,} lines of reports that differ from the ledger. "
+                "`lowtide cost verify` makes every bill again and says where."
+            )
+            occasion = f"books/{day_of(uow.now)}"
+            entropy = self._runtime.entropy
+            tell_of_deployment(uow, entropy, Trigger.BOOKS_DIFFER, reason, occasion)

@@ -1,22 +1,25 @@
 """Order a stop where what is spent and reserved has reached a cap.
 
 Rows tell when: spending and reservations are kept by `accrue_costs` and by claims, and a job is due
-here once they reach its own cap or its project's. Not here: the arithmetic (`billing.budget`),
-or how a job stops (`stop_job`).
+here once they reach its own cap, its project's, or that of a month. Not here: the arithmetic
+(`billing.budget`), or how a job stops (`stop_job`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from uuid import UUID
 
-from app.domain.billing.budget import name_budget, stop_ordered
+from app.domain.billing.budget import BudgetCheck, BudgetOwner, stop_ordered
+from app.domain.billing.headroom import BudgetLine
+from app.domain.launch_limits.monthly_budget import AtFull
 from app.domain.lifecycle.entities import Budget, Instance
-from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState, StopCause
+from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
 from app.orchestration.frame.controller_frame import RowController
 from app.orchestration.gang.reserve_budget import live_reserve, write_reservation
-from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.gang.stop_job import stop_for_budget
 from app.orchestration.money.accrue_costs import BUDGET_CONTROLLER
 from app.storage.money.money_repository import Payer
 from app.storage.unit_of_work import UnitOfWork
@@ -54,15 +57,11 @@ class EnforceBudgets(RowController[Payer]):
             self._reserve_anew(uow, work, budgets, others)
             if aggregate.job.state not in _WORKING and not aggregate.living():
                 return
-            for budget in budgets:
-                verdict = stop_ordered(
-                    spent_microusd=budget.spent_microusd,
-                    reserve_microusd=budget.reserved_microusd,
-                    budget_microusd=budget.cap_microusd,
-                )
-                if verdict.yes:
-                    message = name_budget(verdict.sentence, of_project=budget.job_id is None)
-                    order_stop(aggregate, StopCause.BUDGET, message, limits)
+            own = ((BudgetLine.of(one), one.reserved_microusd) for one in budgets)
+            for line, reserved in chain(own, _months(uow, work.project_id)):
+                used_up = _used_up(line, reserved)
+                if used_up is not None:
+                    stop_for_budget(aggregate, used_up, limits)
                     return
 
     def _reserve_anew(
@@ -85,3 +84,23 @@ class EnforceBudgets(RowController[Payer]):
                 budget.reserved_microusd = live_reserve(uow, mine, limits, uow.now)
         mine = live.get(work.job_id, [])
         write_reservation(uow, budgets, work.job_id, live_reserve(uow, mine, limits, uow.now))
+
+
+def _months(uow: UnitOfWork, project_id: UUID) -> Iterator[tuple[BudgetLine, int]]:
+    """The budgets of this month that stop jobs, each with what all jobs have reserved of it."""
+    own, shared = uow.monthly_budgets.over(project_id)
+    if own is not None and own.at_full is AtFull.DRAIN_AND_PAUSE:
+        reserved = uow.money.reserved_by_jobs(project_id)
+        yield BudgetLine.of_month(BudgetOwner.PROJECT, own), reserved
+    if shared is not None and shared.at_full is AtFull.DRAIN_AND_PAUSE:
+        yield BudgetLine.of_month(BudgetOwner.DEPLOYMENT, shared), uow.money.reserved_by_all()
+
+
+def _used_up(line: BudgetLine, reserved_microusd: int) -> BudgetCheck | None:
+    """Why the budget stops the job; None where it does not."""
+    verdict = stop_ordered(
+        spent_microusd=line.spent_microusd,
+        reserve_microusd=reserved_microusd,
+        budget_microusd=line.cap_microusd,
+    )
+    return BudgetCheck(True, line.name(verdict.sentence), line.kind) if verdict.yes else None

@@ -13,6 +13,7 @@ from datetime import timedelta
 from app.domain.lifecycle.entities import Instance
 from app.domain.market.offer import Market, Pool
 from app.domain.placement.gang_need import GangNeed
+from app.domain.placement.launch_room import within_room
 from app.domain.placement.methods.gang_machines import machines_for, place_of
 from app.domain.placement.methods.offer_book import OfferBook, Shortlist
 from app.domain.placement.no_offer import why_none_fits
@@ -30,6 +31,7 @@ from app.orchestration.frame.runtime import Limits
 from app.orchestration.placement.market_and_size import patience_of
 from app.orchestration.placement.price_restores import restore_of
 from app.orchestration.placement.queue_need import queue_need
+from app.orchestration.placement.read_launch_room import read_launch_room
 
 RECENT_INTERRUPTION = timedelta(minutes=30)
 
@@ -88,6 +90,7 @@ def offer_book(
         domain,
         seconds_to_train(aggregate, need, own),
         patience_of(aggregate, gang) if spec.patience_seconds else None,
+        read_launch_room(aggregate),
     )
 
 
@@ -102,7 +105,9 @@ def why_none(aggregate: JobAggregate, gang: GangNeed, count: int, limits: Limits
     """The same, looking at every offer there is."""
     age_max = timedelta(seconds=limits.quote_age_max_seconds)
     need = replace(_plain_need(aggregate, gang, count), quote_age_max=age_max)
-    return why_none_fits(rank_offers(aggregate.uow.offers.all(), need, aggregate.now), need)
+    considered = rank_offers(aggregate.uow.offers.all(), need, aggregate.now)
+    room = read_launch_room(aggregate)
+    return why_none_fits(considered if room is None else within_room(considered, count, room), need)
 
 
 def _plain_need(aggregate: JobAggregate, gang: GangNeed, count: int) -> Need:

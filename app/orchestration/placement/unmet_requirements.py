@@ -38,6 +38,7 @@ from app.storage.reports.job_read_models import JobReports
 
 OFFERS_SHOWN: Final = 5
 USUAL_LIMITS: Final = Limits()
+_HELD_BACK: Final = frozenset({FitVerdict.FROZEN.value, FitVerdict.OVER_LIMIT.value})
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,11 @@ def unmet_requirements(
     ]
     ways = list(_ways_out(able, need, now))
     fits = any(item.fits for item in able)
+    if decision is not None and _is_held_back(decision):
+        shown = tuple(map(_row, able[:OFFERS_SHOWN]))
+        return UnmetRequirements(
+            _needs(spec, market, count), shown, tuple(_awaited(decision, count))
+        )
     if decision is not None and _waits_by_choice(decision):
         ways, fits = ([] if fits else ways), False
         ways = [*_awaited(decision, count), *ways]
@@ -163,6 +169,11 @@ def _other_terms(considered: Sequence[RankedOffer], need: Need) -> Remedy:
 
 def _waits_by_choice(decision: PlacementDecision) -> bool:
     return decision.verdict is DecisionVerdict.WAIT and any(row.fits for row in decision.pools)
+
+
+def _is_held_back(decision: PlacementDecision) -> bool:
+    """Whether it waits for what people have set against its machines, wherever they are offered."""
+    return decision.verdict is DecisionVerdict.WAIT and decision.reason in _HELD_BACK
 
 
 def _awaited(decision: PlacementDecision, count: int) -> Iterable[Remedy]:

@@ -13,6 +13,7 @@ from app.domain.lifecycle.entities import Job
 from app.domain.projects.spec_defaults import without_fields
 from app.domain.spec.names import NAME_LENGTH_MAX
 from app.domain.spec.spec_document import SpecDocument
+from app.orchestration.queue.hidden_env import with_hidden_env
 from app.orchestration.queue.submit_job import name_candidates
 from app.storage.unit_of_work import UnitOfWork
 
@@ -21,7 +22,9 @@ _NAMES_TRIED_MAX: Final = 50
 
 
 def copied_spec(uow: UnitOfWork, job: Job) -> SpecDocument:
-    """Its spec in normal form under the next free name: `tour-2` after `tour`, then `tour-3`.
+    """Its spec in normal form under the next free name: `tour-2` after `tour`, then `tour-3`. The
+    values of `env` are hidden in it as `hidden_env` says, and are the job's again when it is
+    submitted.
 
     A name is free until someone takes it. Where none of fifty is, the spec has no name, and gets
     one when it is submitted. What the project gave is left out: the copy gets what it gives then.
@@ -29,7 +32,7 @@ def copied_spec(uow: UnitOfWork, job: Job) -> SpecDocument:
     names = next_names(job.name)
     taken = uow.jobs.taken_names(job.project_id, names)
     free = next((name for name in names if name not in taken), None)
-    named = _own_part(job)
+    named = with_hidden_env(_own_part(job), job.id)
     named.pop("name", None)
     return named if free is None else {"name": free, **named}
 

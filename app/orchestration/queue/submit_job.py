@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.domain.access.principal import Principal
+from app.domain.launch_limits.limit_use import LimitUse
 from app.domain.lifecycle.events import Actor
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market
@@ -44,7 +45,7 @@ async def accept(
     """Store a new job, or find the one that the key has made. The caller rings the controllers.
 
     Raises SpecError (the deadline has passed) and CommandRefused (name taken, idempotency key used
-    for another spec).
+    for another spec, the queue is full).
     """
     project_id, actor = principal.project_id, principal.actor
     spec, submission = resolved.spec, None
@@ -58,6 +59,7 @@ async def accept(
             known = await store.known_job(project_id, idempotency_key)
             if known is not None:
                 return replay(known, submission.idempotency_digest)
+        _require_room(await store.full_queue(project_id))
         if spec.name is not None:
             taken = await store.taken_names(project_id, name_candidates(spec.name))
             raise name_taken(spec.name, taken)
@@ -88,6 +90,7 @@ def submit_job(
             known = uow.jobs.known_job(project_id, idempotency_key)
             if known is not None:
                 return replay(known, submission.idempotency_digest)
+        _require_room(uow.jobs.full_queue(project_id))
         if spec.name is not None:
             taken = uow.jobs.taken_names(project_id, name_candidates(spec.name))
             raise name_taken(spec.name, taken)
@@ -179,6 +182,12 @@ def name_taken(name: str, taken: set[str]) -> CommandRefused:
     free = next((one for one in name_candidates(name) if one not in taken), None)
     hint = f"{free!r} is free" if free else "choose another name, or leave `name` out"
     return CommandRefused(f"name: this project has a job named {name!r} already; {hint}.", "name")
+
+
+def _require_room(full: LimitUse | None) -> None:
+    """Raises CommandRefused for a limit of queued jobs that lets no other one in."""
+    if full is not None:
+        raise CommandRefused(full.full_queue)
 
 
 def _created(submission: Submission) -> Submitted:

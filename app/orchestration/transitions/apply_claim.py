@@ -21,6 +21,8 @@ from app.domain.placement.decision import (
     MarketDecision,
     MarketRule,
 )
+from app.domain.placement.fit_verdict import Obstacle
+from app.domain.placement.launch_room import obstacle_of
 from app.domain.placement.methods.gang_machines import is_place_open
 from app.domain.placement.placement_decision import DecisionVerdict
 from app.domain.placement.placement_reasons import slack_seconds
@@ -66,7 +68,11 @@ def apply_claim(
         _start_attempt(aggregate, decision, limits, known)
     elif decision.rule is ClaimRule.NO_OFFER:
         why = no_offer_reason(aggregate, gang, known.considered, known.count)
-        _wait(aggregate, why, "no_offer", known, limits)
+        obstacle = obstacle_of(known.considered)
+        word = "no_offer" if obstacle is None else obstacle.verdict.value
+        _wait(aggregate, why, word, known, limits)
+        if reasons.choice is None:
+            _let_others_wait(aggregate, obstacle)
     elif decision.rule is ClaimRule.WAITING_COSTS_LESS and choice is not None:
         last = told_safe_until(aggregate, limits, left_of(aggregate).seconds)
         slack = slack_seconds(last, aggregate.now)
@@ -74,11 +80,12 @@ def apply_claim(
         _wait(aggregate, why, "waiting_costs_less", known, limits)
     elif decision.rule is ClaimRule.RETURN_TO_SPOT:
         _go_back(aggregate, known, limits)
-    elif decision.rule is ClaimRule.OVER_BUDGET:
-        reason = Reason(DecisionVerdict.WAIT, "budget", decision.sentence)
+    elif decision.rule is ClaimRule.OVER_BUDGET and decision.over_budget is not None:
+        reason = Reason(DecisionVerdict.WAIT, "budget", decision.over_budget.sentence)
         record_decision(aggregate, reason, limits, known)
-        aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, decision.sentence)
-        wind_down(aggregate, EndReason.BUDGET_EXHAUSTED, decision.sentence)
+        aggregate.job.paused_by_budget = decision.over_budget.short
+        aggregate.move_job(JobEvent.STOPPED_FOR_BUDGET, decision.over_budget.sentence)
+        wind_down(aggregate, EndReason.BUDGET_EXHAUSTED, decision.over_budget.sentence)
 
 
 def _go_back(aggregate: JobAggregate, known: Reasons, limits: Limits) -> None:
@@ -149,12 +156,21 @@ def _wait(
     job.claimable_at, job.wait_reason = due, reason
     if first_time:
         aggregate.record(JobEventKind.WAITING, f"Waiting: {reason}.", next_look_at=str(due))
+
+
+def _let_others_wait(aggregate: JobAggregate, obstacle: Obstacle | None) -> None:
+    """Jobs that need the same get the same verdict; those of other projects only where what people
+    have set against its machines is set against theirs, too.
+    """
+    job = aggregate.job
     # What its own deadline or patience makes of an offer is no verdict on others, nor when it
     # may return to spot.
-    shared = word == "no_offer" and not aggregate.spec.patience_seconds
-    shared = shared and not has_left_spot(aggregate, aggregate.gang_need)
-    if not aggregate.living() and shared and reasons.choice is None:
-        aggregate.uow.jobs.wait_together(job, job.capacity_key, due, reason)
+    alone = aggregate.spec.patience_seconds or has_left_spot(aggregate, aggregate.gang_need)
+    if alone or aggregate.living() or job.claimable_at is None or job.wait_reason is None:
+        return
+    everywhere = obstacle is None or obstacle.of_deployment
+    project_id = None if everywhere else job.project_id
+    aggregate.uow.jobs.wait_together(job, job.claimable_at, job.wait_reason, project_id)
 
 
 def _waited_so(aggregate: JobAggregate, word: str) -> bool:

@@ -13,7 +13,6 @@ from app.domain.lifecycle.attempt import AttemptEvent
 from app.domain.lifecycle.end_reason import EndReason
 from app.domain.lifecycle.entities import Attempt
 from app.domain.lifecycle.events import JobEventKind
-from app.domain.lifecycle.job import StopCause
 from app.domain.placement.decision import CutOver, Fill, MachineRequest, Replace, Shortage
 from app.domain.placement.gang_need import GangNeed
 from app.domain.placement.placement_decision import DecisionVerdict
@@ -27,7 +26,7 @@ from app.orchestration.gang.end_attempt import end_attempt
 from app.orchestration.gang.move_gang import forget_move, turn_to_new_machines
 from app.orchestration.gang.order_instances import LaunchPurpose, order_instances
 from app.orchestration.gang.shrink_gang import reserve_places, shrink_to_members
-from app.orchestration.gang.stop_job import order_stop
+from app.orchestration.gang.stop_job import stop_for_budget
 from app.orchestration.placement.decision_log import Reason, Reasons, pool_words, record_decision
 from app.orchestration.placement.read_offers import why_none
 
@@ -47,7 +46,7 @@ def apply_replace(aggregate: JobAggregate, decision: Replace, limits: Limits) ->
     elif decision.move is not None:
         forget_move(aggregate, abandon_words(decision.move), limits)
     if decision.over_budget is not None:
-        order_stop(aggregate, StopCause.BUDGET, decision.over_budget, limits)
+        stop_for_budget(aggregate, decision.over_budget, limits)
     request = decision.request
     if request is not None:
         beside = ", in addition to the machines that stay" if decision.some_stay else ""
@@ -95,7 +94,7 @@ def apply_fill(aggregate: JobAggregate, decision: Fill, limits: Limits) -> None:
         why = f"only {more} of the {missing} missing machines are available"
         reserve_places(aggregate, decision.node_count, why)
     if decision.over_budget is not None:
-        order_stop(aggregate, StopCause.BUDGET, decision.over_budget, limits)
+        stop_for_budget(aggregate, decision.over_budget, limits)
     elif decision.shortage is not None:
         _go_short(aggregate, attempt, decision, decision.shortage, missing, limits)
     elif decision.request is None:

@@ -13,7 +13,12 @@ from datetime import datetime
 from functools import partial
 
 from app.domain.billing.budget import left_microusd
-from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineView, decide
+from app.domain.deadline.deadline_policy import (
+    DeadlineAction,
+    DeadlineView,
+    decide,
+    without_launches,
+)
 from app.domain.deadline.live_choice import LiveChoice
 from app.domain.lifecycle.attempt import (
     LIVE_ATTEMPT_STATES,
@@ -51,6 +56,7 @@ from app.orchestration.placement.market_and_size import (
     spot_is_fruitless,
     spot_room,
 )
+from app.orchestration.placement.read_launch_room import freeze_of
 from app.orchestration.placement.read_offers import offer_book
 from app.orchestration.transitions.gather_gang import lacking_state
 
@@ -89,6 +95,9 @@ def promise_state(aggregate: JobAggregate, view: DeadlineView, limits: Limits) -
     attempt = aggregate.attempt
     trains = attempt is not None and attempt.state in TRAINING_ATTEMPT_STATES
     early, decision = _spot_would_be_safe(view, aggregate.now), decide(view, aggregate.now)
+    freeze = freeze_of(aggregate)
+    if freeze is not None:
+        decision = without_launches(decision, freeze.sentence, aggregate.now)
     lacking = None
     if decision.action is DeadlineAction.ACQUIRE_ON_DEMAND:
         lacking = _on_demand_beside(aggregate, limits, early=early)
@@ -160,7 +169,7 @@ def market_beside(
     gang = job.node_count if attempt is None else attempt.node_count
     stay = OnDemandStay(values.on_demand_usd, gang, progress.work_seconds, trains=True)
     budgets = aggregate.uow.money.budgets(job.project_id, job.budget_id)
-    covers = partial(_cover, budgets)
+    covers = partial(_cover, budgets, _left_in_months(aggregate, progress.work_seconds))
     state = _market_state(aggregate, choice, stay, limits, covers, _possible)
     state = replace(state, running_on=progress.running_on)
     turn = choose_market(state)
@@ -217,7 +226,8 @@ def market_in_queue(
 
     begins = _beginnings(aggregate, by_market, budgets, limits)
     stay = OnDemandStay(price, job.node_count, seconds, trains=False)
-    state = _market_state(aggregate, choice, stay, limits, partial(_cover, budgets), begins)
+    covers = partial(_cover, budgets, _left_in_months(aggregate, seconds))
+    state = _market_state(aggregate, choice, stay, limits, covers, begins)
     return replace(state, in_queue=True)
 
 
@@ -273,10 +283,23 @@ def _beginnings(
     return begins
 
 
-def _cover(budgets: Sequence[Budget], usd: float) -> bool:
-    """Whether what every budget has left would pay for so much."""
+def _left_in_months(aggregate: JobAggregate, work_seconds: float) -> list[tuple[int, float]]:
+    """What each budget of this month has left, and how much of the work falls into the month."""
+    found = []
+    for month in aggregate.uow.monthly_budgets.over(aggregate.job.project_id):
+        if month is not None:
+            seconds = max(0.0, (month.ends_at - aggregate.now).total_seconds())
+            share = 1.0 if work_seconds <= seconds else seconds / work_seconds
+            found.append((month.cap_microusd - month.spent_microusd, share))
+    return found
+
+
+def _cover(budgets: Sequence[Budget], months: Sequence[tuple[int, float]], usd: float) -> bool:
+    """Whether what every budget has left would pay for so much; months: as `_left_in_months`."""
     left = (left_microusd(budget.cap_microusd, budget.spent_microusd) for budget in budgets)
-    return all(microusd is None or microusd >= usd * _USD for microusd in left)
+    return all(microusd is None or microusd >= usd * _USD for microusd in left) and all(
+        microusd >= usd * _USD * share for microusd, share in months
+    )
 
 
 def _spot_would_be_safe(view: DeadlineView, now: datetime) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BindParameter, bindparam, func, or_, select, text, update
+from sqlalchemy import BindParameter, Uuid, bindparam, func, or_, select, text, update
 
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES
 from app.storage.schema import tables
@@ -19,6 +19,7 @@ _jobs = tables.jobs
 _claimable = text(tables.one_of("state", CLAIMABLE_JOB_STATES))
 _BY: BindParameter[Any] = bindparam("by")
 _AT_MOST: BindParameter[Any] = bindparam("at_most")
+_OF_PROJECT: BindParameter[Any] = bindparam("of_project", type_=Uuid)
 
 
 def _lock(skip_locked: bool) -> Ready:
@@ -75,6 +76,7 @@ _WAIT_ALIKE = (
         _claimable,
         or_(_jobs.c.claimable_at.is_(None), _jobs.c.claimable_at <= _BY),
         _jobs.c.capacity_key == bindparam("of_key"),
+        or_(_OF_PROJECT.is_(None), _jobs.c.project_id == _OF_PROJECT),
         _jobs.c.market_mode == bindparam("of_market"),
         _jobs.c.hold_until_at.is_(None),
         _jobs.c.id != bindparam("this_job"),

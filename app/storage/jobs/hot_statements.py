@@ -21,6 +21,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from sqlalchemy import ARRAY, Text, Uuid, bindparam, func, select
 
 from app.domain.access.key_rules import USE_RECORDED_EVERY
+from app.domain.launch_limits.limit_use import LimitUse
 from app.storage.access.known_keys import (
     ACCESS_CHANGE,
     KEY_OF_DIGEST,
@@ -33,6 +34,7 @@ from app.storage.access.known_keys import (
     principal_of,
 )
 from app.storage.jobs.job_submission import KnownJob, Submission
+from app.storage.jobs.queue_limits import QUEUE_LIMITS, full_queue
 from app.storage.jobs.submission_batch import Pool, SubmissionBatch
 from app.storage.reports.job_facts import JobFilter
 from app.storage.reports.job_list_statement import list_statement
@@ -99,13 +101,17 @@ class HotStatements:
         self._submissions = SubmissionBatch(pool)
 
     async def submit(self, submission: Submission) -> bool:
-        """Store a new job; False, and nothing stored, when its name or key is taken.
-
-        Raises DatabaseFull while only reads are allowed.
+        """Store a new job; False, and nothing stored, when its name or key is taken, or the queue
+        has no room for it. Raises DatabaseFull while only reads are allowed.
         """
         if self._only_reads():
             raise DatabaseFull("nothing is written while the disk is about to be full")
         return await self._submissions.store(submission)
+
+    async def full_queue(self, project_id: UUID) -> LimitUse | None:
+        """The limit of queued jobs that lets no other one in; None where there is room."""
+        rows = await self._read(QUEUE_LIMITS, {"project_id": project_id})
+        return full_queue(rows[0]) if rows else None
 
     async def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
         """The job that an idempotency key has made."""

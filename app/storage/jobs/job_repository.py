@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import select
 
+from app.domain.launch_limits.limit_use import LimitUse
 from app.domain.lifecycle.entities import CheckpointRecord, Job
 from app.domain.market.offer import Market
 from app.domain.spec.spec_document import SpecDocument
@@ -18,6 +19,7 @@ from app.storage.jobs import claim_statements, hot_statements, submission_batch
 from app.storage.jobs import job_statements as statements
 from app.storage.jobs.event_rows import EventRecord, PhaseRecord, insert_events
 from app.storage.jobs.job_submission import KnownJob, Submission
+from app.storage.jobs.queue_limits import QUEUE_LIMITS, full_queue
 from app.storage.money.money_repository import Payer
 from app.storage.schema import tables
 from app.storage.session.due_times import EPOCH
@@ -62,11 +64,18 @@ class JobRepository:
         session.append_inserts_with_flush(self._waiting_events)
 
     def submit(self, submission: Submission) -> bool:
-        """Store a new job; False, and nothing stored, when its name or key is taken."""
+        """Store a new job; False, and nothing stored, when its name or key is taken, or the queue
+        has no room for it.
+        """
         found = self._session.connection().exec_driver_sql(
             submission_batch.SUBMIT_JOBS, submission_batch.submissions_parameter([submission])
         )
         return found.first() is not None
+
+    def full_queue(self, project_id: UUID) -> LimitUse | None:
+        """The limit of queued jobs that lets no other one in; None where there is room."""
+        row = self._session.row(QUEUE_LIMITS, {"project_id": project_id})
+        return None if row is None else full_queue(row)
 
     def known_job(self, project_id: UUID, idempotency_key: str) -> KnownJob | None:
         """The job that an idempotency key has made."""
@@ -136,15 +145,17 @@ class JobRepository:
         return self._session.instant(statements.FIRST_TIMER)
 
     def wait_together(
-        self, job: Job, capacity_key: str, claimable_at: datetime, reason: str
+        self, job: Job, claimable_at: datetime, reason: str, project_id: UUID | None = None
     ) -> int:
         """Give every job that would be looked at for the same need the same verdict.
 
-        Those with machines on hold need fewer; those that are locked are left alone.
+        Those with machines on hold need fewer; those that are locked are left alone. project_id:
+        of this project alone.
         """
         given = {
             "by": job.updated_at,
-            "of_key": capacity_key,
+            "of_key": job.capacity_key,
+            "of_project": project_id,
             "of_market": job.market_mode,
             "this_job": job.id,
             "next_look_at": claimable_at,

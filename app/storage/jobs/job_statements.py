@@ -12,8 +12,11 @@ from sqlalchemy import BindParameter, Column, TextClause, and_, bindparam, func,
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from app.domain.launch_limits.monthly_budget import DEPLOYMENT_PAYER, AtFull
 from app.domain.lifecycle.job import CLAIMABLE_JOB_STATES, JobState
+from app.storage.money.money_repository import RESERVED_BY_ALL
 from app.storage.schema import tables
+from app.storage.schema.money_tables import monthly_budgets
 from app.storage.session.due_times import look_at, look_is_due
 from app.storage.session.ready_statement import Ready
 
@@ -61,6 +64,7 @@ CLOSABLE = Ready(
     .limit(_AT_MOST)
 )
 _OWN, _PROJECTS = tables.budgets.alias("own"), tables.budgets.alias("projects_own")
+_MONTH, _SHARED_MONTH = monthly_budgets.alias("month"), monthly_budgets.alias("shared_month")
 OVER_BUDGET = Ready(
     select(_jobs.c.project_id, _jobs.c.budget_id, _jobs.c.id)
     .join(_OWN, _OWN.c.id == _jobs.c.budget_id)
@@ -68,6 +72,8 @@ OVER_BUDGET = Ready(
         _PROJECTS,
         (_PROJECTS.c.project_id == _jobs.c.project_id) & _PROJECTS.c.job_id.is_(None),
     )
+    .outerjoin(_MONTH, _MONTH.c.payer_id == _jobs.c.project_id)
+    .outerjoin(_SHARED_MONTH, _SHARED_MONTH.c.payer_id == DEPLOYMENT_PAYER)
     .where(
         or_(
             text(f"jobs.{tables.one_of('state', (JobState.STARTING, JobState.RUNNING))}"),
@@ -80,7 +86,17 @@ OVER_BUDGET = Ready(
             *(
                 budget.c.spent_microusd + budget.c.reserved_microusd >= budget.c.cap_microusd
                 for budget in (_OWN, _PROJECTS)
-            )
+            ),
+            *(
+                and_(
+                    month.c.at_full == AtFull.DRAIN_AND_PAUSE,
+                    month.c.spent_microusd + reserved >= month.c.cap_microusd,
+                )
+                for month, reserved in (
+                    (_MONTH, _PROJECTS.c.reserved_microusd),
+                    (_SHARED_MONTH, RESERVED_BY_ALL),
+                )
+            ),
         ),
     )
     .order_by(_jobs.c.id)

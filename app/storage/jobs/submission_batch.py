@@ -26,8 +26,9 @@ TOGETHER_MAX: Final = 64
 STATEMENTS_MAX: Final = 2
 """Statements at a time: one that waits for a lock does not hold up the rest."""
 
-# Budgets and events come from what was inserted: of a submission whose name or key is taken,
-# nothing at all is stored, nor in the audit. Foreign keys are checked at the end of the statement.
+# Budgets and events come from what was inserted: of a submission whose name or key is taken, or
+# that the queue has no room for, nothing at all is stored, nor in the audit. Queued jobs are
+# counted only where they are limited. Foreign keys are checked at the end of the statement.
 SUBMIT_JOBS: Final = """
 WITH given AS (
     SELECT * FROM json_to_recordset(%(submissions)s::json) AS given (
@@ -39,6 +40,23 @@ WITH given AS (
         actor text, message text, owner_key_id uuid, owner_person_id uuid, spec_sources jsonb,
         audit_id uuid, address text, request_id text
     )
+), own AS (
+    SELECT projects.id AS project_id, CASE
+        WHEN (projects.rules -> 'limits' -> 'queued_jobs') IS NOT NULL
+        THEN (projects.rules -> 'limits' ->> 'queued_jobs')::int - (
+            SELECT count(*) FROM jobs WHERE jobs.project_id = projects.id AND state = 'queued'
+        ) END AS room
+    FROM projects WHERE projects.id IN (SELECT project_id FROM given)
+), shared AS (
+    SELECT CASE WHEN (limits -> 'queued_jobs') IS NOT NULL
+        THEN (limits ->> 'queued_jobs')::int - (SELECT count(*) FROM jobs WHERE state = 'queued')
+        END AS room
+    FROM deployment_limits
+), accepted AS (
+    SELECT given.*,
+        row_number() OVER (PARTITION BY given.project_id ORDER BY submitted_at, job_id) AS own_no,
+        row_number() OVER (ORDER BY submitted_at, job_id) AS shared_no
+    FROM given
 ), job AS (
     INSERT INTO jobs (
         id, project_id, budget_id, name, spec, spec_digest, state, priority, node_count,
@@ -55,7 +73,9 @@ WITH given AS (
         max_duration_seconds, timer_at, 0, total_steps, 0, 0,
         0, idempotency_key, idempotency_digest, owner_key_id,
         owner_person_id, spec_sources
-    FROM given
+    FROM accepted LEFT JOIN own USING (project_id) LEFT JOIN shared ON true
+    WHERE (own.room IS NULL OR own_no <= own.room)
+        AND (shared.room IS NULL OR shared_no <= shared.room)
     ON CONFLICT DO NOTHING
     RETURNING id
 ), stored AS (
@@ -103,7 +123,9 @@ class SubmissionBatch:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def store(self, submission: Submission) -> bool:
-        """Store a new job; False, and nothing stored, when its name or key is taken."""
+        """Store a new job; False, and nothing stored, when its name or key is taken, or the queue
+        has no room for it.
+        """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((submission, answer))
         if self._storing < STATEMENTS_MAX:

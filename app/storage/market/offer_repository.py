@@ -36,6 +36,8 @@ _QUOTE = (
     pools.c.billing_speed,
     pools.c.attachments,
     pools.c.hazard_factor,
+    pools.c.list_microusd_per_hour,
+    pools.c.price_terms,
 )
 _ALL = Ready(select(*_QUOTE, pools.c.cool_until_at).order_by(pools.c.pool))
 _ONE = Ready(select(*_QUOTE).where(pools.c.pool == bindparam("this_pool")))
@@ -49,6 +51,9 @@ _OF_PROVIDER = select(func.max(pools.c.quoted_at)).where(
 )
 _LAST_QUOTED = Ready(_OF_PROVIDER)
 _LAST_QUOTED_THERE = Ready(_OF_PROVIDER.where(region_in(pools.c.pool) == bindparam("of_region")))
+_TERMS = Ready(
+    select(pools.c.pool, pools.c.price_terms).where(pools.c.provider == bindparam("of_provider"))
+)
 _COOL_DOWN = Ready(
     update(pools)
     .where(pools.c.pool == bindparam("this_pool"))
@@ -92,6 +97,8 @@ def _offer(row: Row) -> Offer:
             billing_speed=row[8],
             attachments=row[9],
             hazard_factor=row[10],
+            list_microusd_per_hour=row[11],
+            price_terms=row[12],
         )
     )
 
@@ -131,6 +138,8 @@ class OfferRepository(Repository):
                 "billing_speed": offer.billing_speed,
                 "attachments": None if offer.attachments is None else offer.attachments.to_json(),
                 "refusals": 0,
+                "list_microusd_per_hour": offer.list_microusd_per_hour,
+                "price_terms": offer.price_terms,
             }
             # In order: jobs that mark pools meanwhile lock them in the same order.
             for offer in sorted(offers, key=lambda one: one.pool.key)
@@ -157,6 +166,11 @@ class OfferRepository(Repository):
         ]
         for batch in _batches(points):
             self._session.execute(upsert(prices).values(batch).on_conflict_do_nothing())
+
+    def price_terms(self, provider: str) -> dict[Pool, str | None]:
+        """The terms at which each of the provider's pools was quoted last; None: as listed."""
+        given = {"of_provider": provider}
+        return {Pool.parse(row[0]): row[1] for row in self._session.rows(_TERMS, given)}
 
     def learn(self, provider: str, factors: Mapping[Pool, float]) -> None:
         """Remember how often machines are taken in a provider's pools, against the usual.

@@ -8,12 +8,13 @@ machines have booked and nothing else. Not here: when slices are compared
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from sqlalchemy import delete, select, text
+from sqlalchemy import delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.storage.schema import tables
@@ -123,3 +124,9 @@ class LedgerAuditStore(Repository):
             )
             self._session.execute(_COMPARE, {"ids": ids, "now": now})
         return ids
+
+    def count_differences(self, ids: Sequence[UUID]) -> int:
+        """How many differences were found of these machines."""
+        statement = select(func.count()).where(books_differences.c.instance_id.in_(ids))
+        count: int = self._session.execute(statement).scalar_one()
+        return count

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 from uuid import UUID
 
 from sqlalchemy import BindParameter, bindparam, func, insert, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from app.domain.launch_limits.monthly_budget import DEPLOYMENT_PAYER, month_of
 from app.domain.lifecycle.entities import Budget
 from app.storage.money.job_cost_report import job_cost
 from app.storage.schema import tables
-from app.storage.schema.money_tables import assignments, cost_rollups, ledger_entries
+from app.storage.schema.money_tables import (
+    assignments,
+    cost_rollups,
+    ledger_entries,
+    monthly_budgets,
+)
 from app.storage.session.ready_statement import Ready
 from app.storage.session.record_session import Repository
 
@@ -114,15 +120,21 @@ _LOCK_RESERVED = Ready(
     .order_by(*_BY_RANK)
     .with_for_update(key_share=True)
 )
-_RESERVED_BY_OTHERS = Ready(
-    select(func.sum(_budgets.c.reserved_microusd)).where(
-        _budgets.c.project_id == bindparam("of_project"),
-        # Only these are indexed; the others would add nothing.
-        text("budgets.reserved_microusd > 0"),
-        _budgets.c.job_id.is_not(None),
-        _budgets.c.job_id != bindparam("this_job"),
-    )
+_OF_JOBS = select(func.sum(_budgets.c.reserved_microusd)).where(
+    _budgets.c.project_id == bindparam("of_project"),
+    # Only these are indexed; the others would add nothing.
+    text("budgets.reserved_microusd > 0"),
+    _budgets.c.job_id.is_not(None),
 )
+_RESERVED = Ready(_OF_JOBS)
+# Every job's, of all projects; from the same index.
+_BY_ALL = select(func.coalesce(func.sum(_budgets.c.reserved_microusd), 0)).where(
+    text("budgets.reserved_microusd > 0"), _budgets.c.job_id.is_not(None)
+)
+RESERVED_BY_ALL: Final = _BY_ALL.correlate(None).scalar_subquery()
+_RESERVED_BY_ALL_OTHERS = Ready(_BY_ALL.where(_budgets.c.job_id != bindparam("this_job")))
+_RESERVED_BY_ALL = Ready(_BY_ALL)
+_RESERVED_BY_OTHERS = Ready(_OF_JOBS.where(_budgets.c.job_id != bindparam("this_job")))
 _OF_INSTANCE: BindParameter[Any] = bindparam("this_instance")
 _PAYERS = Ready(
     select(tables.jobs.c.project_id, tables.jobs.c.budget_id, tables.jobs.c.id).where(
@@ -167,6 +179,16 @@ _SPENT_BY_JOB = Ready(
 _SPENT_BY_PROJECT = Ready(
     _ADD.where(_budgets.c.project_id == bindparam("of_id"), _budgets.c.job_id.is_(None))
 )
+# What is booked late for the usage of another month is no spending of this one.
+_SPENT_IN_MONTH = Ready(
+    update(monthly_budgets)
+    .where(
+        monthly_budgets.c.payer_id == bindparam("of_id"),
+        monthly_budgets.c.month_at == bindparam("in_month"),
+    )
+    .values(spent_microusd=monthly_budgets.c.spent_microusd + bindparam("amount"))
+    .returning(monthly_budgets.c.payer_id)
+)
 
 
 class MoneyRepository(Repository):
@@ -196,10 +218,21 @@ class MoneyRepository(Repository):
         given = {"of_project": project_id}
         return self._session.all(Budget, _LOCK_RESERVED, given, again=True)
 
+    def reserved_by_all(self, but: UUID | None = None) -> int:
+        """What the jobs of all projects have reserved; but: without this one."""
+        if but is None:
+            return int(self._session.scalar(_RESERVED_BY_ALL))
+        return int(self._session.scalar(_RESERVED_BY_ALL_OTHERS, {"this_job": but}))
+
     def reserved_by_others(self, project_id: UUID, job_id: UUID) -> int:
         """What all other jobs of the project have reserved."""
         given = {"of_project": project_id, "this_job": job_id}
         return int(self._session.scalar(_RESERVED_BY_OTHERS, given) or 0)
+
+    def reserved_by_jobs(self, project_id: UUID) -> int:
+        """What all jobs of the project have reserved."""
+        given = {"of_project": project_id}
+        return int(self._session.scalar(_RESERVED, given) or 0)
 
     def payers(self, instance_id: UUID) -> list[Payer]:
         """The instance's job and every job it was assigned to, in the order of locking."""
@@ -218,17 +251,26 @@ class MoneyRepository(Repository):
         self._session.write(_ADD_ENTRY, rows)
         spent: dict[UUID, int] = {}
         projects: dict[UUID, int] = {}
+        months: dict[tuple[UUID, datetime], int] = {}
         for row in rows:
             if row["job_id"] is not None:
                 spent[row["job_id"]] = spent.get(row["job_id"], 0) + row["amount_microusd"]
             if row["project_id"] is not None:
                 project = row["project_id"]
                 projects[project] = projects.get(project, 0) + row["amount_microusd"]
+            for payer in filter(None, (row["project_id"], DEPLOYMENT_PAYER)):
+                used = (payer, month_of(row["usage_hour_at"]))
+                months[used] = months.get(used, 0) + row["amount_microusd"]
         self._add_to_rollup(rows)
         for job_id in sorted(spent):
             self._add_spent(_SPENT_BY_JOB, job_id, spent[job_id])
         for project_id in sorted(projects):
             self._add_spent(_SPENT_BY_PROJECT, project_id, projects[project_id])
+        # The deployment's last: all bookings write it.
+        for payer, month_at in sorted(months, key=lambda one: (one[0] == DEPLOYMENT_PAYER, one)):
+            amount = months[payer, month_at]
+            given = {"of_id": payer, "in_month": month_at, "amount": amount}
+            self._session.rows(_SPENT_IN_MONTH, given)
 
     def _add_to_rollup(self, rows: Sequence[LedgerRow]) -> None:
         """One row per machine, day, payer, component and kind; always in the same order of

@@ -176,6 +176,8 @@ class JobReports(DeploymentReports):
     def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
         """Attempts by fence, each with its `ordinal` and its `members` by rank."""
         members, instances = tables.attempt_members, tables.instances
+        # The audit has each delivery of secrets, with its time.
+        told = [column for column in members.c if column.name != "secret_deliveries"]
         with self._engine.connect() as connection:
             found = _rows(
                 connection.execute(
@@ -186,7 +188,7 @@ class JobReports(DeploymentReports):
             )
             joined = _rows(
                 connection.execute(
-                    select(members, instances.c.pool, instances.c.market)
+                    select(*told, instances.c.pool, instances.c.market)
                     .join(instances, instances.c.id == members.c.instance_id)
                     .where(members.c.attempt_id.in_([row["id"] for row in found]))
                     .order_by(members.c.attempt_id, members.c.node_rank)

@@ -153,6 +153,8 @@ attempt_members = Table(
     Column("exit_code", Integer),
     Column("end", JSONB),
     instant("ended_at"),
+    # How often it was given the job's secrets; NULL: never.
+    Column("secret_deliveries", Integer),
     UniqueConstraint("attempt_id", "node_rank", deferrable=True, initially="DEFERRED"),
     Index("ix_attempt_members_instance_id", "instance_id"),
 )

@@ -30,6 +30,7 @@ from app.domain.lifecycle.job import (
     ATTEMPT_JOB_STATES,
     CLAIMABLE_JOB_STATES,
     TERMINAL_JOB_STATES,
+    BudgetKind,
     JobState,
     StopCause,
 )
@@ -105,6 +106,9 @@ jobs = Table(
     instant("unsafe_since_at"),
     instant("deadline_missed_at"),
     instant("paused_at"),
+    # Which budget has ordered the stop that goes on, or paused the job. NULL: none, or a worker of
+    # the release before has ordered it, which knows the job's and the project's own alone.
+    Column("paused_by_budget", Word(BudgetKind)),
     instant("slack_look_at"),
     Column("moving_launch_id", Uuid),
     instant("moving_until_at"),

@@ -23,8 +23,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB, ExcludeConstraint
 
-from app.storage.schema.column_types import PoolKey
-from app.storage.schema.tables import instant, metadata
+from app.domain.launch_limits.monthly_budget import AtFull
+from app.storage.schema.column_types import PoolKey, Word
+from app.storage.schema.tables import instant, metadata, one_of
 
 pools = Table(
     "pools",
@@ -45,6 +46,9 @@ pools = Table(
     Column("refusals", Integer, nullable=False),
     # By how much more often than usual its machines are taken, as learned; NULL: nothing is known.
     Column("hazard_factor", Float),
+    # What its cloud lists, where a contract sets another price, and why; else NULL.
+    Column("list_microusd_per_hour", BigInteger),
+    Column("price_terms", Text),
 )
 
 prices = Table(
@@ -155,6 +159,36 @@ cost_rollups = Table(
     Column("entries", Integer, nullable=False),
     Index("ix_cost_rollups_project_day", "project_id", "day"),
     Index("ix_cost_rollups_job_id", "job_id"),
+)
+
+# Of projects that have one, and (`DEPLOYMENT_PAYER`) of the deployment. Who changes the row of a
+# project holds the row of its own budget.
+monthly_budgets = Table(
+    "monthly_budgets",
+    metadata,
+    Column("payer_id", Uuid, primary_key=True),
+    Column("cap_microusd", BigInteger, nullable=False),
+    Column("at_full", Word(AtFull), nullable=False),
+    # The month that `spent_microusd` is of: what was booked for its usage, whenever it was booked.
+    instant("month_at", nullable=False),
+    Column("spent_microusd", BigInteger, nullable=False),
+    # Jobs that this budget paused before then go back into the queue.
+    instant("room_since_at", nullable=False),
+    instant("changed_at", nullable=False),
+    Column("changed_by", Text, nullable=False),
+    CheckConstraint("cap_microusd > 0", name="cap_positive"),
+    CheckConstraint(one_of("at_full", AtFull), name="at_full_known"),
+)
+
+budget_thresholds = Table(
+    "budget_thresholds",
+    metadata,
+    Column("payer_id", Uuid, primary_key=True),
+    Column("month_at", instant("month_at").type, primary_key=True),
+    Column("percent", Integer, primary_key=True, autoincrement=False),
+    instant("told_at", nullable=False),
+    Column("spent_microusd", BigInteger, nullable=False),
+    Column("cap_microusd", BigInteger, nullable=False),
 )
 
 books_differences = Table(

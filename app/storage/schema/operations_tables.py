@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    ForeignKey,
     Index,
     Integer,
     Table,
@@ -14,7 +15,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from app.storage.schema.schema import instant, metadata
+from app.domain.launch_limits.freeze import FreezeScope
+from app.storage.schema.column_types import Word
+from app.storage.schema.schema import instant, metadata, one_of
 
 deployment = Table(
     "deployment",
@@ -77,4 +80,35 @@ controller_runs = Table(
     instant("ran_at", nullable=False),
     Column("worked", Integer, nullable=False),
     Column("error", Text),
+)
+
+# No machine is requested there; the audit has those that were.
+freezes = Table(
+    "freezes",
+    metadata,
+    # `everything`, `cloud:aws`, `project:<id>`: one freeze each.
+    Column("place", Text, primary_key=True),
+    Column("scope", Word(FreezeScope), nullable=False),
+    Column("cloud", Text),
+    Column("project_id", Uuid, ForeignKey("projects.id")),
+    instant("frozen_at", nullable=False),
+    Column("frozen_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    CheckConstraint(one_of("scope", FreezeScope), name="scope_known"),
+    CheckConstraint(
+        "(scope = 'cloud') = (cloud IS NOT NULL) "
+        "AND (scope = 'project') = (project_id IS NOT NULL)",
+        name="place_is_of_its_scope",
+    ),
+)
+
+# One row once limits were set: the most that the machines of all projects together may be.
+deployment_limits = Table(
+    "deployment_limits",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("limits", JSONB, nullable=False),
+    instant("changed_at", nullable=False),
+    Column("changed_by", Text, nullable=False),
+    CheckConstraint("id = 1", name="single_row"),
 )

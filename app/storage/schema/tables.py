@@ -1,7 +1,8 @@
 """All tables of jobs, instances and operations under one name; tables of money stand apart.
 
-Not here: columns (`access_tables`, `sign_in_tables`, `job_tables`, `instance_tables`,
-`operations_tables`), or statements (repositories, `hot_statements`).
+Not here: columns (`access_tables`, `secret_tables`, `sign_in_tables`, `job_tables`,
+`instance_tables`, `notification_tables`, `operations_tables`), or statements (repositories,
+`hot_statements`).
 """
 
 from __future__ import annotations
@@ -36,14 +37,22 @@ from app.storage.schema.job_tables import (
     metric_points,
     placement_decisions,
 )
+from app.storage.schema.notification_tables import (
+    notification_channels,
+    notification_deliveries,
+    notification_rules,
+)
 from app.storage.schema.operations_tables import (
     controller_runs,
     deployment,
     deployment_events,
+    deployment_limits,
+    freezes,
     stale_results,
     sweeps,
 )
 from app.storage.schema.schema import instant, metadata, one_of
+from app.storage.schema.secret_tables import secrets
 from app.storage.schema.sign_in_tables import (
     answered_sign_ins,
     identities,
@@ -69,7 +78,9 @@ __all__ = [
     "controller_runs",
     "deployment",
     "deployment_events",
+    "deployment_limits",
     "events",
+    "freezes",
     "identities",
     "instances",
     "instant",
@@ -83,11 +94,15 @@ __all__ = [
     "memberships",
     "metadata",
     "metric_points",
+    "notification_channels",
+    "notification_deliveries",
+    "notification_rules",
     "one_of",
     "people",
     "phases",
     "placement_decisions",
     "projects",
+    "secrets",
     "sessions",
     "sign_in_attempts",
     "stale_results",

@@ -19,7 +19,7 @@ from app.domain.audit.audit_action import AuditAction
 from app.domain.deployment.credentials import digest
 from app.domain.units.errors import CommandRefused, NotFound
 from app.orchestration.access.sign_in_identity import IdentitySignIn, sign_in_identity
-from app.ports.identity_provider import (
+from app.ports.people.identity_provider import (
     IdentityIncomplete,
     IdentityProvider,
     IdentityProviderAway,

@@ -2,7 +2,7 @@
 
 It holds the state alone. What answers are checked with, the nonce and the verifier, follows from
 the state and the deployment's secret, so nothing of it is stored, and a stranger who starts
-sign-ins fills no table. Not here: what an answer is worth (`app.ports.identity_provider`).
+sign-ins fills no table. Not here: what an answer is worth (`app.ports.people.identity_provider`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from app.domain.access.identity_rules import SIGN_IN_LIFE
-from app.ports.identity_provider import SignInSecrets
+from app.ports.people.identity_provider import SignInSecrets
 from app.web.session import Sessions, is_https, local_path
 
 COOKIE: Final = "lowtide_sign_in"

@@ -19,11 +19,13 @@ from uuid import UUID
 
 from sqlalchemy import Engine, event
 
+from app.domain.launch_limits.launch_limits import COUNT_MAX, parse_limits
 from app.domain.lifecycle.job import JobState
 from app.orchestration.controllers import all_controllers
 from app.orchestration.frame.controller_frame import run_controller
 from app.orchestration.frame.runtime import Runtime
 from app.orchestration.queue.claim_jobs import ClaimJobs
+from app.storage.instances.launch_gate import DeploymentLimits
 from app.storage.session.engine import make_engine
 from tests.bench import job_rows
 from tests.bench.bench_environment import BenchEnvironment, driver_url
@@ -52,7 +54,8 @@ def measure(around: BenchEnvironment) -> list[Figure]:
         reference = ReferenceQueue(driver_url(around.postgres.clone()))
         stack.callback(reference.close)
         figures = _own_part(around, empty, reference)
-        return figures + _whole_claims(around, empty, _side(around, stack))
+        full, limited = _side(around, stack), _side(around, stack)
+        return figures + _whole_claims(around, empty, full, limited)
 
 
 def _side(around: BenchEnvironment, stack: ExitStack) -> Side:
@@ -129,10 +132,12 @@ def _move(runtime: Runtime, job_id: UUID, state: JobState) -> None:
 # --- whole claims ---------------------------------------------------------------------------------
 
 
-def _whole_claims(around: BenchEnvironment, empty: Side, full: Side) -> list[Figure]:
+def _whole_claims(around: BenchEnvironment, empty: Side, full: Side, limited: Side) -> list[Figure]:
+    """limited: its machines are under limits of the deployment, which every claim counts."""
     rounds, count = (2, 40) if around.quick else (5, 80)
     past = 50_000 if around.quick else 1_000_000
-    for side in (empty, full):
+    _limit(limited)
+    for side in (empty, full, limited):
         # One more lease's worth, for counting statements.
         total = (rounds + 1) * count + CLAIMS_PER_LEASE
         job_rows.queue_jobs(side.runtime, side.project_id, total)
@@ -140,18 +145,19 @@ def _whole_claims(around: BenchEnvironment, empty: Side, full: Side) -> list[Fig
     around.say(f"writing {past:,} finished jobs")
     job_rows.add_finished_jobs(full.url, full.project_id, past)
     around.say(f"written in {time.perf_counter() - began:.0f} s")
-    for side in (empty, full):
+    for side in (empty, full, limited):
         job_rows.analyze(side.engine)
     looks = {name: _looks(around, side) for name, side in (("empty", empty), ("full", full))}
     statements = _statements_of(empty)
     sides: dict[str, Callable[[], None]] = {
         "empty": lambda: _claim(empty, count),
         "full": lambda: _claim(full, count),
+        "limited": lambda: _claim(limited, count),
     }
     costs = _interleaved(around, sides, rounds, count)
     detail: dict[str, object] = {name: _middle(found) for name, found in costs.items()}
     detail |= {"finished_rows": past, "statements_per_claim": statements}
-    ours = _middle(costs["empty"])
+    ours, under_limits = _middle(costs["empty"]), _middle(costs["limited"])
     what = f"claim CPU with {past:,} finished jobs, of empty"
     return [
         Figure("queue", what, _median_ratio(costs, "full", "empty"), "x", 1.3, True, detail),
@@ -167,7 +173,30 @@ def _whole_claims(around: BenchEnvironment, empty: Side, full: Side) -> list[Fig
         Figure("queue", "whole claim, PostgreSQL's part", ours["postgres_us"], "us/job"),
         Figure("queue", "whole claim, statements", statements, ""),
         Figure("queue", "whole claims by one worker", ours["per_second"], "/s"),
+        Figure(
+            "queue",
+            "the same under limits of the deployment",
+            under_limits["per_second"],
+            "/s",
+            100,
+            at_most=False,
+            detail=under_limits,
+        ),
     ]
+
+
+def _limit(side: Side) -> None:
+    """As many limits as there can be, with room for every machine."""
+    limits = parse_limits(
+        {
+            "machines": COUNT_MAX,
+            "gpus": {"all": COUNT_MAX, "V100": COUNT_MAX},
+            "max_hourly_spend_usd": COUNT_MAX,
+        }
+    )
+    with side.runtime.begin() as uow:
+        document = limits.to_json()
+        uow.launch_gate.limit_deployment(DeploymentLimits(document, uow.now, "person:bench"))
 
 
 def _claim(side: Side, count: int) -> None:

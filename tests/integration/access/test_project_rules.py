@@ -84,11 +84,13 @@ def test_rules_are_kept_with_their_number_and_who_changed_them(api: PeopleApi):
 
 def test_wrong_rules_are_refused_with_their_fields(api: PeopleApi):
     _, maintainer = project(api, "wrong")
-    answer = put(api, "wrong", {"limits": {}, "ceilings": {"nodes": 0}}, maintainer)
+    wrong = {"quotas": {}, "ceilings": {"nodes": 0}, "limits": {"machine": 1}}
+    answer = put(api, "wrong", wrong, maintainer)
     assert answer.status_code == 422
     problems = {one["field"]: one["message"] for one in answer.json()["errors"]}
-    assert problems.keys() == {"limits", "ceilings.nodes"}
-    assert "known: required_labels, infra" in problems["limits"]
+    assert problems.keys() == {"quotas", "ceilings.nodes", "limits.machine"}
+    assert "known: required_labels, infra" in problems["quotas"]
+    assert "did you mean 'machines'?" in problems["limits.machine"]
 
 
 def test_a_job_has_what_its_project_gives_and_says_what(api: PeopleApi):
@@ -391,3 +393,99 @@ def test_pages_of_projects(api: PeopleApi, admin: dict[str, str]):
         page = browser.get("/jobs/given").text
     assert 'href="/projects/seen"' in page
     assert "the project&#39;s default" in page
+
+
+def test_limits_are_told_with_their_use_and_full_queues_refuse(
+    api: PeopleApi, admin: dict[str, str]
+):
+    limits = {"machines": 3, "gpus": {"V100": 8}, "max_hourly_spend_usd": 5, "queued_jobs": 1}
+    maintainer = ruled(api, "hemmed", {"limits": limits})
+    submitted(api, RUN, maintainer)
+    refused = api.client.post("/api/v1/jobs", json=RUN, headers=maintainer)
+    assert_refused(refused, 409, "The project 'hemmed' has 1 queued job, and its limit is 1")
+    path = "/api/v1/projects/hemmed/limits"
+    found = api.client.get(path, headers=maintainer).json()["items"]
+    assert [(one["field"], one["most"], one["used"]) for one in found] == [
+        ("machines", 3, 0),
+        ("gpus.V100", 8, 0),
+        ("max_hourly_spend_usd", 5_000_000, 0),
+        ("queued_jobs", 1, 1),
+    ]
+    shared = {"limits": {"queued_jobs": 100_000}}
+    answer = api.client.put("/api/v1/limits", json=shared, headers=admin).json()
+    assert (answer["limits"], answer["changed_by"]) == (shared["limits"], "person:root")
+    [first, *_] = api.client.get(path, headers=maintainer).json()["items"]
+    assert (first["project"], first["field"]) == (None, "queued_jobs")
+    wrong = api.client.put("/api/v1/limits", json={"limits": {"gpus": {"V10": 1}}}, headers=admin)
+    assert_refused(wrong, 422, "is not a known GPU")
+    assert api.client.put("/api/v1/limits", json={"limits": {}}, headers=admin).is_success
+
+
+def test_a_freeze_is_listed_for_those_whom_it_concerns(api: PeopleApi, admin: dict[str, str]):
+    _, maintainer = project(api, "cold")
+    _, stranger = project(api, "warm")
+    path = "/api/v1/projects/cold/freeze"
+    made = api.client.post(path, json={"reason": "storm."}, headers=maintainer).json()
+    assert made["sentence"].startswith("Launches of the project 'cold' are frozen since 20")
+    assert (made["reason"], made["frozen_by"]) == ("storm", "person:ada")
+    again = api.client.post(path, json={"reason": "other"}, headers=maintainer).json()
+    assert again == made, "what is frozen stays as it is"
+    assert_refused(api.client.post(path, json={}, headers=stranger), 404, "There is no project")
+    refused = api.client.post("/api/v1/freezes", json={"cloud": None}, headers=maintainer)
+    assert_refused(refused, 403, "has the role maintainer")
+    wrong = api.client.post("/api/v1/freezes", json={"cloud": "awz"}, headers=admin)
+    assert_refused(wrong, 422, "did you mean 'aws'?")
+    assert api.client.post("/api/v1/freezes", json={"cloud": "gcp"}, headers=admin).is_success
+    for headers, seen in ((maintainer, ["gcp", "cold"]), (stranger, ["gcp"])):
+        rows = api.client.get("/api/v1/freezes", headers=headers).json()["items"]
+        assert [row["cloud"] or row["project"] for row in rows] == seen
+    with browser_of(api, maintainer["Authorization"].removeprefix("Bearer ")) as browser:
+        page = browser.get("/projects/cold").text
+    assert "Launches of the project &#39;cold&#39; are frozen" in page
+    assert "<code>lowtide thaw cold</code>" in page
+    ended = api.client.post("/api/v1/projects/cold/thaw", headers=maintainer).json()["thawed"]
+    assert ended["project"] == "cold"
+    twice = api.client.post("/api/v1/projects/cold/thaw", headers=maintainer).json()
+    assert twice == {"thawed": None}
+    gone = api.client.post("/api/v1/freezes/thaw", json={"cloud": "gcp"}, headers=admin)
+    assert gone.json()["thawed"]["cloud"] == "gcp"
+
+
+def test_a_monthly_budget_is_set_shown_and_removed(api: PeopleApi):
+    _, maintainer = project(api, "thrifty")
+    path = "/api/v1/projects/thrifty/budget"
+    assert api.client.get(path, headers=maintainer).json() == {"budget": None}
+    body = {"monthly_usd": "250", "at_100": "drain_and_pause"}
+    made = api.client.put(path, json=body, headers=maintainer).json()["budget"]
+    assert (made["monthly_microusd"], made["at_100"]) == (250_000_000, "drain_and_pause")
+    assert (made["percent"], made["forecast_microusd"], made["thresholds"]) == (0, 0, [])
+    assert made["month_at"].endswith("-01T00:00:00+00:00")
+    listed = api.client.get("/api/v1/budgets", headers=maintainer).json()["items"]
+    assert listed == [made]
+    more = api.client.put(path, json={"monthly_usd": 300}, headers=maintainer).json()["budget"]
+    assert (more["monthly_microusd"], more["at_100"]) == (300_000_000, "drain_and_pause")
+    for wrong, told in (
+        ({"monthly_usd": 0}, "monthly_usd: must be at least"),
+        ({"monthly_usd": 5, "at_100": "stop"}, "use block_new, drain_and_pause"),
+    ):
+        assert_refused(api.client.put(path, json=wrong, headers=maintainer), 422, told)
+    with browser_of(api, maintainer["Authorization"].removeprefix("Bearer ")) as browser:
+        assert "Budget of this month" in browser.get("/projects/thrifty").text
+    removed = api.client.put(path, json={"monthly_usd": None}, headers=maintainer).json()
+    assert removed == {"budget": None}
+
+
+def test_the_page_of_a_project_shows_the_budget_of_the_deployment(
+    api: PeopleApi, admin: dict[str, str]
+):
+    """Figures of all projects are for those who read the deployment."""
+    _, maintainer = project(api, "shared")
+    assert api.client.put("/api/v1/budget", json={"monthly_usd": 4321}, headers=admin).is_success
+    pages = []
+    for headers in (maintainer, admin):
+        with browser_of(api, headers["Authorization"].removeprefix("Bearer ")) as browser:
+            pages.append(browser.get("/projects/shared").text)
+    assert all("The deployment's budget of this month" in page for page in pages)
+    assert ["$4,321.00" in page for page in pages] == [False, True]
+    assert "0 % is spent by all projects together." in pages[0]
+    assert api.client.put("/api/v1/budget", json={"monthly_usd": None}, headers=admin).is_success

@@ -78,6 +78,24 @@ OWN: Final = {
 RULES: Final = {
     ("PUT", "/api/v1/projects/{project}/rules"),
     ("POST", "/api/v1/projects/apply"),
+    ("PUT", "/api/v1/projects/{project}/budget"),
+    ("POST", "/api/v1/projects/{project}/freeze"),
+    ("POST", "/api/v1/projects/{project}/thaw"),
+}
+SECRETS: Final = {
+    ("PUT", "/api/v1/secrets/{secret}"),
+    ("POST", "/api/v1/secrets/{secret}/rotate"),
+    ("POST", "/api/v1/secrets/{secret}/remove"),
+}
+NOTIFICATIONS: Final = {
+    ("PUT", "/api/v1/notifications/channels/{channel}"),
+    ("POST", "/api/v1/notifications/channels/{channel}/remove"),
+    ("POST", "/api/v1/notifications/channels/{channel}/test"),
+    ("POST", "/api/v1/notifications/rules"),
+    ("POST", "/api/v1/notifications/rules/{rule}/remove"),
+    ("GET", "/api/v1/notifications/deliveries"),
+    ("GET", "/api/v1/notifications/deliveries/{delivery}"),
+    ("POST", "/api/v1/notifications/deliveries/{delivery}/resend"),
 }
 DEPLOYMENT_READS: Final = {
     ("GET", "/metrics"),
@@ -86,10 +104,16 @@ DEPLOYMENT_READS: Final = {
     ("GET", "/api/v1/audit/refusals"),
     ("GET", "/api/v1/audit/verify"),
     ("GET", "/api/v1/people"),
+    ("GET", "/api/v1/limits"),
+    ("GET", "/api/v1/budget"),
 }
 DEPLOYMENT_ORDERS: Final = {
     ("POST", "/api/v1/sweep"),
     ("POST", "/api/v1/destroy"),
+    ("PUT", "/api/v1/limits"),
+    ("PUT", "/api/v1/budget"),
+    ("POST", "/api/v1/freezes"),
+    ("POST", "/api/v1/freezes/thaw"),
     ("POST", "/api/v1/projects"),
     ("POST", "/api/v1/projects/{project}/archive"),
     ("POST", "/api/v1/projects/{project}/restore"),
@@ -101,7 +125,11 @@ DEPLOYMENT_ORDERS: Final = {
 }
 READS: Final = {
     ("GET", "/api/v1/me"),
+    ("GET", "/api/v1/freezes"),
     ("GET", "/api/v1/projects/{project}/rules"),
+    ("GET", "/api/v1/projects/{project}/limits"),
+    ("GET", "/api/v1/projects/{project}/budget"),
+    ("GET", "/api/v1/budgets"),
     ("GET", "/api/v1/jobs"),
     ("GET", "/api/v1/jobs/{job}"),
     ("GET", "/api/v1/jobs/{job}/copy"),
@@ -119,6 +147,8 @@ READS: Final = {
     ("GET", "/api/v1/costs"),
     ("GET", "/api/v1/costs/verify"),
     ("GET", "/api/v1/instances"),
+    ("GET", "/api/v1/notifications/channels"),
+    ("GET", "/api/v1/notifications/rules"),
     ("GET", "/api/v1/offers"),
     ("GET", "/api/v1/offers/history"),
 }
@@ -128,6 +158,9 @@ ACTION_OF: Final = {
     **dict.fromkeys(COMMANDS, Action.COMMAND_JOB),
     **dict.fromkeys(KEYS, Action.MANAGE_KEYS),
     **dict.fromkeys(RULES, Action.MANAGE_RULES),
+    ("GET", "/api/v1/secrets"): Action.NAME_SECRETS,
+    **dict.fromkeys(SECRETS, Action.MANAGE_SECRETS),
+    **dict.fromkeys(NOTIFICATIONS, Action.MANAGE_NOTIFICATIONS),
     ("GET", "/api/v1/audit"): Action.READ_AUDIT,
     **dict.fromkeys(MEMBERS, Action.MANAGE_MEMBERS),
     **dict.fromkeys(OWN, Action.MANAGE_OWN),
@@ -149,6 +182,7 @@ PAGES: Final = {
     "/estimates": Action.READ,
     "/projects": Action.READ,
     "/projects/{project}": Action.READ,
+    "/projects/{project}/notifications": Action.READ,
     "/account": Action.READ,
     "/login": Action.READ,
     "/audit": Action.READ_AUDIT,
@@ -161,6 +195,7 @@ FORMS: Final = {
     "/jobs/-/command": Action.COMMAND_JOB,
     "/jobs/{job}/clone": Action.SUBMIT,
     "/jobs/{job}/run-again": Action.SUBMIT,
+    "/projects/{project}/notifications/{delivery}/resend": Action.MANAGE_NOTIFICATIONS,
     "/account/sessions/{session}/end": Action.MANAGE_OWN,
     "/account/keys/{key}/revoke": Action.MANAGE_OWN,
     "/account/project": Action.MANAGE_OWN,

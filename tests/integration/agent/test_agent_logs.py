@@ -10,6 +10,8 @@ import pytest
 from tests.support.agent.fake_control_plane import FakeControlPlane, wait_until
 from trainer.agent.machine.control_plane_client import ControlPlaneClient
 from trainer.agent.machine.log_shipper import LogShipper
+from trainer.agent.secrets.masked_logs import MaskedLogs
+from trainer.agent.secrets.secret_mask import SecretMask
 from trainer.protocol.agent_report import Registration
 from trainer.protocol.run_config import RunConfig
 
@@ -45,6 +47,19 @@ def test_logs_arrive_once_and_in_order_when_answers_are_lost(
         shipper.send_pending()
     assert shipper.flush(60.0)
     assert plane.logs["a/b.log"] == expected
+
+
+def test_a_line_of_the_agents_own_does_not_part_a_value_that_is_hidden(
+    plane: FakeControlPlane, client: ControlPlaneClient
+) -> None:
+    mask = SecretMask()
+    mask.hide(["hunter2-of-wandb"])
+    logs = MaskedLogs(LogShipper(client), mask)
+    logs.write("s", b"key=hunter2-of")
+    logs.say("s", "the disk is full; hunter2-of-wandb is not")
+    logs.write("s", b"-wandb\n")
+    assert logs.flush(60.0)
+    assert plane.logs["s"] == b"key=[lowtide] the disk is full; *** is not\n***\n"
 
 
 def test_a_restarted_agent_appends_to_the_stream_it_finds(

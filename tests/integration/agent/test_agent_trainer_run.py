@@ -28,6 +28,7 @@ from trainer.agent.machine import kernel_kills, process_group
 from trainer.agent.machine.boot_clock import boot_seconds
 from trainer.agent.machine.machine_folders import AttemptFolders, MachineFolders
 from trainer.agent.rules.observations import Observation, TrainerExited
+from trainer.agent.secrets.secret_mask import SecretMask
 from trainer.hooks.notice import NOTICE_VARIABLE, seconds_left
 from trainer.protocol.agent_report import TrainerOutcome
 from trainer.protocol.directive import Directive, DirectiveKind, Peer
@@ -71,6 +72,7 @@ class Machine:
         self.attempt: AttemptFolders = self.folders.attempt(1)
         self.ends = self.attempt.progress_file.parent
         self.mark = f"trainer-run-{os.getpid()}-{root.name}"
+        self.mask_of_secrets = SecretMask()
         self.seen: queue.Queue[Observation] = queue.Queue()
         self.log_ends = threading.Event()
         self.log_may_end = threading.Event()
@@ -83,10 +85,11 @@ class Machine:
         wait_until((self.ends / "started-rank0.json").exists, lambda: "no rank started")
         return run
 
-    def begin(self, ranks: int, linger_seconds: float) -> TrainerRun:
+    def begin(self, ranks: int, linger_seconds: float, script: str = "launcher.py") -> TrainerRun:
         run = TrainerRun(
             1, self.mark, self.attempt, None, self.folders.trainer_file, self.seen.put,
             lambda _: None, self._send_log_end, ranks, MachinePlace(CONTEXT, None),
+            self.mask_of_secrets,
         )  # fmt: skip
         environment = {
             **os.environ,
@@ -95,7 +98,7 @@ class Machine:
             process_group.MACHINE_MARK: self.mark,
             process_group.ATTEMPT_MARK: "attempt-1",
         }
-        command = [sys.executable, "launcher.py", str(linger_seconds)]
+        command = [sys.executable, script, str(linger_seconds)]
         run.start(command, environment, self.root)
         return run
 
@@ -116,6 +119,18 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made = Machine(tmp_path)
     yield made
     process_group.kill_all(made.mark)
+
+
+def test_an_error_quotes_no_part_of_a_value_that_is_longer_than_what_is_kept(
+    machine: Machine,
+) -> None:
+    value = "".join(f"{number:05d}" for number in range(6_000))
+    machine.mask_of_secrets.hide([value])
+    (machine.root / "fails.py").write_text(f"print('refused: {value}'); raise SystemExit(3)")
+    machine.begin(0, 0.0, "fails.py")
+    error = machine.exited(60.0).end.error
+    assert error is not None
+    assert error.message == "refused: ***"
 
 
 def test_a_drain_is_told_to_the_ranks_and_not_to_what_started_them(machine: Machine) -> None:

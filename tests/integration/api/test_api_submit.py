@@ -174,7 +174,7 @@ def test_a_bad_body_gets_a_sentence_and_leaves_nothing(api: PeopleApi, case: str
         ({"trainer": {**SPEC["trainer"], "model": "resnet19"}}, "trainer.model", "resnet18"),
         ({"trainr": {}}, "trainr", "trainer"),
         ({"deadline": "2020-01-01T00:00:00Z"}, "deadline", "has passed already"),
-        ({"notify": "https://acme.example/x"}, "notify", "not available yet"),
+        ({"notify": "https://acme.example/x"}, "notify", "no name of a channel"),
         ({"inputs": {"/data": "s3://acme/x"}}, "inputs./data", "LOWTIDE_DATA_PLACES"),
         ({"trainer": {**SPEC["trainer"], "data": "./x"}}, "trainer.data", "working folder"),
         (

@@ -332,6 +332,7 @@ def test_actions_are_read_by_name_and_by_what_they_are_done_to():
     assert read_actions("key.rotate") == (AuditAction.KEY_ROTATE,)
     assert set(read_actions("project, JOB.cancel")) == {
         AuditAction.PROJECT_ARCHIVE,
+        AuditAction.PROJECT_BUDGET,
         AuditAction.PROJECT_CREATE,
         AuditAction.PROJECT_RESTORE,
         AuditAction.PROJECT_RULES,

@@ -7,15 +7,11 @@ what is read of rows (`test_audit_lists`), or seals (`test_audit_seals`).
 from __future__ import annotations
 
 import hashlib
-import io
-import itertools
-import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
 import pytest
@@ -30,6 +26,7 @@ from app.storage.schema import tables
 from app.storage.schema.tables import audit_entries
 from tests.integration.access.test_roles_of_routes import pages, routes
 from tests.support.api.agent_api import wait_until
+from tests.support.api.audit_scenes import PaperLocalCloud, Scene, Send, packed
 from tests.support.api.people_api import (
     SPEC,
     PeopleApi,
@@ -37,9 +34,8 @@ from tests.support.api.people_api import (
     browser_of,
     hidden_field,
     make_key,
-    make_person_key,
 )
-from tests.support.servers.table_rows import add_row, execute, fetch, fetch_value, rows_of
+from tests.support.servers.table_rows import execute, fetch_value, rows_of
 
 A: Final = AuditAction
 AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
@@ -60,6 +56,23 @@ AUDITED: Final[dict[tuple[str, str], AuditAction | None]] = {
     ("POST", "/api/v1/projects/{project}/restore"): A.PROJECT_RESTORE,
     ("PUT", "/api/v1/projects/{project}/rules"): A.PROJECT_RULES,
     ("POST", "/api/v1/projects/apply"): A.PROJECT_RULES,
+    ("PUT", "/api/v1/secrets/{secret}"): A.SECRET_SET,
+    ("POST", "/api/v1/secrets/{secret}/rotate"): A.SECRET_SET,
+    ("POST", "/api/v1/secrets/{secret}/remove"): A.SECRET_REMOVE,
+    ("PUT", "/api/v1/notifications/channels/{channel}"): A.CHANNEL_SET,
+    ("POST", "/api/v1/notifications/channels/{channel}/remove"): A.CHANNEL_REMOVE,
+    ("POST", "/api/v1/notifications/channels/{channel}/test"): A.CHANNEL_TEST,
+    ("POST", "/api/v1/notifications/rules"): A.RULE_ADD,
+    ("POST", "/api/v1/notifications/rules/{rule}/remove"): A.RULE_REMOVE,
+    ("POST", "/api/v1/notifications/deliveries/{delivery}/resend"): A.DELIVERY_RESEND,
+    ("POST", "/projects/{project}/notifications/{delivery}/resend"): A.DELIVERY_RESEND,
+    ("POST", "/api/v1/projects/{project}/freeze"): A.LAUNCHES_FREEZE,
+    ("POST", "/api/v1/projects/{project}/thaw"): A.LAUNCHES_THAW,
+    ("PUT", "/api/v1/limits"): A.LAUNCHES_LIMIT,
+    ("PUT", "/api/v1/budget"): A.DEPLOYMENT_BUDGET,
+    ("PUT", "/api/v1/projects/{project}/budget"): A.PROJECT_BUDGET,
+    ("POST", "/api/v1/freezes"): A.LAUNCHES_FREEZE,
+    ("POST", "/api/v1/freezes/thaw"): A.LAUNCHES_THAW,
     ("POST", "/api/v1/members/{member}/role"): A.MEMBER_ROLE,
     ("POST", "/api/v1/members/{member}/remove"): A.MEMBER_REMOVE,
     ("POST", "/api/v1/invitations"): A.INVITATION_CREATE,
@@ -93,169 +106,9 @@ WITHOUT_KEY: Final = {("POST", "/invitation"), ("POST", "/api/v1/login")}
 """Who signs in by them has no key yet; their rows are looked at in `test_people`. The answer of an
 issuer is the one GET that changes something; its rows are looked at in `test_issuer_sign_in`.
 """
-OF_PEOPLE: Final = ("/api/v1/me/", "/account/", "/login")
 OF_A_PERSON: Final = (SubjectKind.INVITATION, SubjectKind.MEMBER, SubjectKind.PERSON)
 CHANGING: Final = sorted(route for route, action in AUDITED.items() if action is not None)
 _READS: Final = {"GET", "HEAD"}
-_numbers = itertools.count(1)
-
-Send = Callable[[], httpx.Response]
-
-
-@dataclass
-class PaperLocalCloud:
-    """Interrupts on paper."""
-
-    interrupted: list[str]
-
-    def interrupt_as_usual(self, provider_instance_id: str) -> datetime:
-        return self.interrupt(provider_instance_id, None)
-
-    def interrupt(self, provider_instance_id: str, notice_seconds: float | None) -> datetime:
-        self.interrupted.append(provider_instance_id)
-        return datetime.now(UTC) + timedelta(seconds=notice_seconds or 0)
-
-    def invoice(self, until: datetime | None = None) -> dict[str, dict[str, int]]:
-        return {}
-
-
-class Scene:
-    """What each route needs is made first; then `send` is the one request that is looked at."""
-
-    def __init__(self, api: PeopleApi, key: str, cloud: PaperLocalCloud) -> None:
-        self.api, self.key, self.cloud = api, key, cloud
-        self.stack = ExitStack()
-        self.number = next(_numbers)
-        # A copy of a job counts its name on, which must not be the next scene's.
-        self.name = f"scene-{self.number}-job"
-
-    def send(self, method: str, path: str) -> Send:
-        """The request; what it needs is there when this returns."""
-        if path.startswith(OF_PEOPLE):
-            engine, project_id = self.api.engine, self.api.project_id
-            self.key = make_person_key(engine, project_id, f"person {self.number}", Role.ADMIN)
-        if path.startswith("/api/v1/"):
-            return self._rest(method, path)
-        return self._form(path)
-
-    def _rest(self, method: str, path: str) -> Send:
-        sent: dict[str, Any] = {"json": {}}
-        filled = path.replace("{job}", self.name)
-        if "{job}" in path or path.endswith("/batch"):
-            self.submit()
-        if path.endswith("/resume"):
-            self.post(f"/api/v1/jobs/{self.name}/pause")
-        if "{member}" in path or "{person}" in path:
-            member = f"member {self.number}"
-            make_person_key(self.api.engine, self.api.project_id, member, Role.VIEWER)
-            filled = filled.replace("{member}", member).replace("{person}", member)
-            filled = filled.replace("{key}", "laptop")
-        if "{key}" in path or "{project}" in path or path.endswith("/apply"):
-            self.post("/api/v1/keys", name=self.name)
-            self.post("/api/v1/projects", name=self.name)
-            filled = filled.replace("{key}", self.name).replace("{project}", self.name)
-        if "/me/keys/" in path:
-            self.post("/api/v1/me/keys", name=self.name)
-        if path.endswith("/enable"):
-            self.post(f"/api/v1/people/member {self.number}/disable")
-        if "{invitation}" in path:
-            made = self.post("/api/v1/invitations", role="viewer")
-            filled = filled.replace("{invitation}", made["id"])
-        if "{session}" in path:
-            self.stack.enter_context(browser_of(self.api, self.key))
-            filled = filled.replace("{session}", self.session())
-        if path.endswith("/restore"):
-            self.post(f"/api/v1/projects/{self.name}/archive")
-        if "{digest}" in path:
-            body = packed(self.name)
-            filled = filled.replace("{digest}", f"sha256:{hashlib.sha256(body).hexdigest()}")
-            sent = {"content": body}
-        if "{instance_id}" in path:
-            filled = filled.replace("{instance_id}", self.machine())
-        bodies: dict[str, dict[str, Any]] = {
-            "/api/v1/jobs": {**SPEC, "name": self.name},
-            "/api/v1/jobs/batch": {"action": "cancel", "ids": [self.name]},
-            "/api/v1/keys": {"name": self.name},
-            "/api/v1/projects": {"name": self.name},
-            "/api/v1/me/keys": {"name": self.name},
-            "/api/v1/members/{member}/role": {"role": "submitter"},
-            "/api/v1/projects/{project}/rules": {"rules": {"ceilings": {"nodes": 2}}},
-            "/api/v1/projects/apply": {
-                "projects": {self.name: {"rules": {"ceilings": {"nodes": 2}}}}
-            },
-            "/api/v1/destroy": {"deployment_id": self.deployment_id()},
-        }
-        sent = {"json": bodies[path]} if path in bodies else sent
-        headers = bearer(self.key)
-        return lambda: httpx.request(
-            method, f"{self.api.url}{filled}", headers=headers, timeout=30, **sent
-        )
-
-    def _form(self, path: str) -> Send:
-        if path == "/sign-in":
-            browser = self.stack.enter_context(httpx.Client(base_url=self.api.url, timeout=30))
-            page = browser.get("/sign-in").text
-            form = {"key": self.key, "form_token": hidden_field(page, "form_token")}
-            return lambda: browser.post("/sign-in", data=form)
-        job = str(self.submit()["id"])
-        if path.startswith("/account/keys"):
-            self.post("/api/v1/me/keys", name=self.name)
-        browser = self.stack.enter_context(browser_of(self.api, self.key))
-        if path.endswith("/resume"):
-            self.post(f"/api/v1/jobs/{self.name}/pause")
-        form = {
-            "form_token": hidden_field(browser.get("/jobs").text, "form_token"),
-            "once": f"once-{self.number}",
-            "action": "submit" if path.endswith("/clone") else "cancel",
-            "job": job,
-            "challenge": f"{self.number:043d}",
-            "machine": "laptop",
-            "spec": f"{{name: {self.name}-copy, trainer: {{model: mlp, data: digits, steps: 9}}}}",
-        }
-        filled = path.replace("{job}", self.name).replace("{key}", self.name)
-        if "{session}" in path:
-            filled = filled.replace("{session}", self.session())
-        return lambda: browser.post(filled, data=form)
-
-    def session(self) -> str:
-        """The id of the key's newest session."""
-        found = self.api.client.get("/api/v1/me/sessions", headers=bearer(self.key)).json()
-        return str(found["items"][0]["id"])
-
-    def submit(self) -> dict[str, Any]:
-        """A job of this scene's name, which the key owns."""
-        return self.post("/api/v1/jobs", **SPEC, name=self.name)
-
-    def post(self, path: str, **body: Any) -> dict[str, Any]:
-        """One more change, before the one that is looked at."""
-        answer = self.api.client.post(path, json=body, headers=bearer(self.key))
-        assert answer.is_success, answer.text
-        document: dict[str, Any] = answer.json()
-        return document
-
-    def machine(self) -> str:
-        """A machine of the local cloud."""
-        job, machine, now = self.submit(), uuid4(), datetime.now(UTC)
-        add_row(
-            self.api.engine, tables.instances, id=machine, job_id=UUID(job["id"]),
-            provider="local", provider_instance_id=f"i-{self.number}", market="spot",
-            state="requested", origin="launched", requested_at=now, updated_at=now,
-            billing_speed=1, suspect=False, terminate_calls=0,
-        )  # fmt: skip
-        return str(machine)
-
-    def deployment_id(self) -> str:
-        """As `GET /sweep` has it."""
-        return str(fetch(self.api.engine, "SELECT deployment_id FROM deployment")[0][0])
-
-
-def packed(content: str) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        member = tarfile.TarInfo("train.py")
-        member.size = len(content)
-        archive.addfile(member, io.BytesIO(content.encode()))
-    return file.getvalue()
 
 
 @pytest.fixture(scope="module")

@@ -254,6 +254,47 @@ def test_a_file_makes_projects_with_rules_and_shows_what_differs(world: World, t
     world.cli.ok("submit", str(job), "-y", "-d")
     told = world.cli.ok("show", "ruled", "--project", "sight").out
     assert "by project  budget_usd, priority (rules version 2)" in told
+    limited = FILE.replace(
+        "      defaults", "      limits: {machines: 0, queued_jobs: 0}\n      defaults"
+    )
+    file.write_text(limited)
+    applied = world.cli.ok("project", "apply", str(file), "-y").out
+    assert "The project 'sight' has 1 queued job, over its limit of 0 queued jobs" in applied
+    assert "0 queued jobs" in world.cli.ok("project", "show", "sight").out
+    file.write_text(FILE)
+    world.cli.ok("project", "apply", str(file), "-y")
     big = ("submit", str(job), "-y", "-d", "-n", "big", "--budget", "300")
     refused = world.cli.fails(2, *big).errors
     assert "the project 'sight' allows at most $200.00 (ceilings.budget_usd)" in refused
+
+
+def test_launches_are_limited_frozen_and_paid_for_by_the_month(world: World):
+    as_admin(world, "root-of-limits")
+    assert world.cli.ok("limits").out == "The deployment has no limits.\n"
+    set_two = ("limits", "--set", "gpus.V100=8", "--set", "max_hourly_spend_usd=120")
+    assert "8" in world.cli.ok(*set_two).row("gpus.V100")
+    assert "$120.00/h" in world.cli.ok("limits", "--unset", "gpus.V100").out
+    assert "write LIMIT=VALUE" in world.cli.fails(2, "limits", "--set", "machines").errors
+    assert "no such limit" in world.cli.fails(2, "limits", "--unset", "machines").errors
+    world.cli.ok("limits", "--unset", "max_hourly_spend_usd")
+    assert world.cli.ok("freeze").out == "Nothing is frozen.\n"
+    frozen = world.cli.ok("freeze", "--cloud", "local", "--reason", "storm").out
+    assert frozen.startswith("Launches at local are frozen since ")
+    assert "storm" in world.cli.ok("freeze").row("cloud local")
+    assert "name one of them" in world.cli.fails(2, "thaw").errors
+    assert "name one of them" in world.cli.fails(2, "freeze", "vision", "--everything").errors
+    assert world.cli.ok("thaw", "--cloud", "local").out == "Thawed: cloud local.\n"
+    assert world.cli.ok("thaw", "--everything").out == "It was not frozen.\n"
+    world.cli.ok("project", "create", "vision")
+    assert world.cli.ok("budget").out == "No project has a monthly budget.\n"
+    made = world.cli.ok("budget", "set", "vision", "2500", "--at-100", "drain_and_pause").out
+    assert "$2,500.00 from " in made
+    assert "jobs save and pause" in made
+    assert "0 %" in world.cli.ok("budget").row("vision")
+    assert world.cli.ok("budget", "remove", "vision").out == "vision has no monthly budget.\n"
+    assert world.cli.ok("budget", "deployment").out == "The deployment has no monthly budget.\n"
+    assert "$20,000.00 from " in world.cli.ok("budget", "deployment", "20000").out
+    both = ("budget", "deployment", "20000", "--remove")
+    assert "not both" in world.cli.fails(2, *both).errors
+    removed = world.cli.ok("budget", "deployment", "--remove").out
+    assert removed == "The deployment has no monthly budget.\n"

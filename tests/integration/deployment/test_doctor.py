@@ -88,13 +88,20 @@ def test_a_fresh_machine_is_in_order(cli: CommandLine, tmp_path: Path):
     assert [path for path in (tmp_path / "state" / "store").rglob("*") if path.is_file()] == []
 
 
-def test_servers_that_answer(cli: CommandLine, database_url: str, valkey_server: EmbeddedValkey):
+def test_servers_that_answer(
+    cli: CommandLine, database_url: str, valkey_server: EmbeddedValkey, tmp_path: Path
+):
+    contract = tmp_path / "contract.yaml"
+    contract.write_text("discounts: {gcp: 5}\n")
+    cli.variables["LOWTIDE_CONTRACT_PRICES"] = str(contract)
     cli.variables["LOWTIDE_DATABASE_URL"] = database_url
     cli.variables["LOWTIDE_REDIS_URL"] = valkey_server.url
     found = _by_name(cli.ok("doctor", "--json").json)
     assert "answers; its schema is" in found["database"]["sentence"]
     assert found["valkey"]["sentence"] == "answers"
     assert found["database: clock"]["ok"]
+    assert found["contract prices"]["warns"]
+    assert "discounts.gcp changes nothing" in found["contract prices"]["sentence"]
 
 
 def test_a_schema_of_a_newer_release_is_in_order_and_left_alone(
@@ -163,6 +170,9 @@ def test_a_database_that_is_not_there(cli: CommandLine):
     ran = _wrong(cli, "--json")
     assert "does not answer" in _by_name(ran.json)["database"]["sentence"]
     assert "secret" not in ran.out
+    ran = cli.fails(3, "secret", "verify")
+    assert "the secrets could not be read" in ran.errors
+    assert ("a:secret" in ran.errors, "Traceback" in ran.errors) == (False, False)
 
 
 def test_a_setting_that_cannot_be_read_and_a_cloud_without_an_address(cli: CommandLine):

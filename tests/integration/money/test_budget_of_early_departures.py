@@ -14,6 +14,7 @@ from app.orchestration.money.enforce_budgets import EnforceBudgets
 from app.orchestration.transitions.watch_deadlines import WatchDeadlines
 from app.storage.schema import tables
 from tests.support.servers.table_rows import add_row
+from tests.support.stories.launch_limits_story import budget_of
 from tests.support.stories.market_choice_story import QUICK_RETURNS
 from tests.support.stories.orchestration_story import FAR, ON_DEMAND_A, ZONE_A, ZONE_B, Story
 
@@ -87,6 +88,24 @@ def test_a_departure_that_the_budget_would_not_bear_for_long_is_not_begun(story:
     story.pass_time(200, every=10)
     assert [row.market for row in story.living(job_id)] == ["spot"]
     assert len(story.launches(job_id)) == 1
+
+
+@pytest.mark.parametrize("days", [0, 30])
+def test_a_departure_needs_of_the_month_what_of_the_work_falls_into_it(
+    story: Story, days: int
+) -> None:
+    """On-demand, five hours cost $12.50; of them three are left of a month that ends tonight."""
+    story.sleep(days * 86_400 + (9 * 3_600 if days else 0))
+    story.quote({ON_DEMAND_A: FULL})
+    budget_of(story, 10_000_000)
+    story.quote(dict.fromkeys(SPOT, 200_000), available=10)
+    job_id = story.submit(**{**SPEC, "deadline": "8h", "estimate": {"hours": 5.0}})
+    story.pass_time(60, every=30)
+    story.train(job_id)
+    story.quote(dict.fromkeys(SPOT, 60_000_000), available=0)
+    story.pass_time(200, every=10)
+    markets = sorted(row.market for row in story.living(job_id))
+    assert markets == (["on_demand", "spot"] if days else ["spot"])
 
 
 def test_a_return_is_given_up_before_both_gangs_use_up_the_budget(story: Story) -> None:

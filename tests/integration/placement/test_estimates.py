@@ -465,7 +465,7 @@ def test_jobs_that_wait_together_do_not_hold_up_who_belongs_to_them(world: World
         first = present(claim.jobs.lock(ids[0]))
         first.updated_at = claim.now
         soon = claim.now + timedelta(minutes=1)
-        assert claim.jobs.wait_together(first, first.capacity_key, soon, "no capacity") == 1
+        assert claim.jobs.wait_together(first, soon, "no capacity") == 1
         with world.story.begin() as uow:
             kept = [uow.kept_estimates.keep(KeptEstimate(one, uow.now)) for one in ids]
     assert kept == [True, True]

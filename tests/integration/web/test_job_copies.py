@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.orchestration.agents.read_workdir import workdir_key
+from app.storage.schema import tables
 from tests.support.api.people_api import (
     PeopleApi,
     browser_of,
@@ -16,6 +17,7 @@ from tests.support.api.people_api import (
     make_key,
     make_project,
 )
+from tests.support.servers.table_rows import rows_of
 
 DIGEST = f"sha256:{'ab' * 32}"
 
@@ -143,3 +145,44 @@ def test_a_job_that_saved_nothing_says_so_and_a_missing_log_is_a_page(
     missing = browser.get("/jobs/five/log?stream=attempt-0001/node-0.log")
     assert missing.status_code == 404
     assert "This job has no log stream" in missing.text
+
+
+def test_values_of_env_are_hidden_and_a_copy_has_them_all_the_same(
+    api: PeopleApi, browser: httpx.Client
+):
+    value = "hunter2-of-env"
+    spec = {"run": "python t.py", "env": {"TOKEN": value, "LR": "0.1"}, "name": "hidden"}
+    job = api.submit(spec).json()
+    hidden = {"TOKEN": f"*** of {job['id']}", "LR": f"*** of {job['id']}"}
+    copy = api.get("/jobs/hidden/copy")["spec"]
+    assert (spec_of(api, "hidden")["env"], copy["env"]) == (hidden, hidden)
+    pages = ("/jobs/hidden", "/jobs/hidden/clone")
+    assert all(value not in browser.get(path).text for path in pages)
+    changed = {**copy, "name": "hidden-2", "env": {**copy["env"], "LR": "0.2"}}
+    checked = api.client.post("/api/v1/jobs/check", json={**changed, "name": "hidden-9"})
+    assert checked.status_code == 200, checked.text
+    assert value not in checked.text
+    assert api.submit(changed).status_code == 201
+    form = form_of(browser.get("/jobs/hidden").text)
+    assert browser.post("/jobs/hidden/run-again", data=form).headers["location"] == "/jobs/hidden-3"
+    assert stored_env(api, "hidden-2") == {"TOKEN": value, "LR": "0.2"}
+    assert stored_env(api, "hidden-3") == {"TOKEN": value, "LR": "0.1"}
+    shown = api.submit({**spec, "name": "shown", "env_visible": True})
+    assert shown.status_code == 201, shown.text
+    assert spec_of(api, "shown")["env"] == spec["env"]
+    assert value in browser.get("/jobs/shown").text
+
+
+def test_a_hidden_value_is_of_a_job_of_the_same_project(api: PeopleApi):
+    job = api.submit({"run": "t.py", "env": {"TOKEN": "hunter2-of-env"}, "name": "whose"}).json()
+    hidden, theirs = f"*** of {job['id']}", api.as_stranger("thieves")
+    for env, headers in (({"TOKEN": hidden}, theirs), ({"OTHER": hidden}, {})):
+        answer = api.client.post("/api/v1/jobs", json={"run": "t.py", "env": env}, headers=headers)
+        assert answer.status_code == 422
+        assert "no such job of this project has the variable" in answer.text
+        assert "hunter2" not in answer.text
+
+
+def stored_env(api: PeopleApi, name: str) -> Any:
+    [row] = rows_of(api.engine, tables.jobs, name=name)
+    return row.spec["env"]

@@ -29,7 +29,7 @@ from trainer.protocol.directive import (
     RegistrationReply,
     ReportReply,
 )
-from trainer.protocol.run_config import RunConfig
+from trainer.protocol.run_config import CloudSecrets, RunConfig, SecretDelivery
 from trainer.protocol.wire import decode, encode
 
 
@@ -44,6 +44,11 @@ class FakeControlPlane:
         self.registrations: list[Registration] = []
         self.logs: dict[str, bytes] = {}
         self.workdirs: dict[str, bytes] = {}
+        self.secrets: dict[str, str] = {}
+        self.secrets_asked: list[tuple[str, int]] = []
+        self.secrets_refusal = ""
+        self.cloud_secrets: tuple[CloudSecrets, ...] = ()
+        self.secrets_delayed = 0
         self.not_known_yet = 0
         self.report_status = 200
         self.lose_log_answers = 0
@@ -212,6 +217,18 @@ class FakeControlPlane:
         self.logs[stream] = held[:begin] + content + held[begin + len(content) :]
         return 200, {"next_offset": begin + len(content), "kept": True}
 
+    def _secrets(self, machine: str, fence: int) -> tuple[int, Any]:
+        self.secrets_asked.append((machine, fence))
+        directive = self._directive(machine)
+        if directive.kind is not DirectiveKind.PREPARE or directive.fence != fence:
+            self.problems.append(f"{machine} asks for secrets of {fence} while it is {directive}")
+        if self.secrets_refusal:
+            return 409, {"detail": self.secrets_refusal}
+        if self.secrets_delayed:
+            self.secrets_delayed -= 1
+            return 503, {"detail": "No credential for aws-sm was issued: injected."}
+        return 200, encode(SecretDelivery(self.secrets, self.cloud_secrets))
+
     def _directive(self, machine: str) -> Directive:
         return self._directives.setdefault(machine, Directive(DirectiveKind.HOLD, 1))
 
@@ -236,6 +253,8 @@ class FakeControlPlane:
             return self._report(json.loads(body), machine)
         if parts.path == "/agent/v1/logs":
             return self._append_log(parse_qs(parts.query), body)
+        if parts.path.endswith("/secrets"):
+            return self._secrets(machine, int(parts.path.split("/")[-2]))
         digest = parts.path.removeprefix("/agent/v1/workdirs/")
         return (200, self.workdirs[digest]) if digest in self.workdirs else (404, {})
 

@@ -12,6 +12,7 @@ As a program it reads FAKE_DOCKER: a folder with `registry.json` {name: digest} 
 from __future__ import annotations
 
 import argparse
+import base64
 import fcntl
 import json
 import os
@@ -43,6 +44,11 @@ class FakeDocker:
     def push(self, images: dict[str, str]) -> None:
         """What the registry holds from now on: names → digests."""
         (self.root / "registry.json").write_text(json.dumps(images))
+
+    def require(self, host: str, user: str, password: str) -> None:
+        """Every pull needs these credentials of this registry."""
+        auth = base64.b64encode(f"{user}:{password}".encode()).decode()
+        (self.root / "required").write_text(json.dumps({host: {"auth": auth}}))
 
     def forget(self, begins: str, machine: str = "one") -> None:
         """Somebody has cleaned up: images of such names are gone from the machine."""
@@ -123,6 +129,11 @@ def _pull(state: _State, rest: list[str]) -> int:
     refusal = state.folder.parent / "refusal"
     if refusal.exists():
         return _fail(refusal.read_text())
+    required, folder = state.folder.parent / "required", os.environ.get("DOCKER_CONFIG")
+    if required.exists():
+        config = Path(folder, "config.json").read_text() if folder else "{}"
+        if json.loads(config).get("auths") != json.loads(required.read_text()):
+            return _fail("pull access denied, unauthorized: authentication required")
     repository = name.partition("@")[0].rpartition(":")[0] or name.partition("@")[0]
     digest = registry.get(name)
     if "@" in name and name.partition("@")[2] in registry.values():
@@ -203,7 +214,8 @@ def _run(state: _State, rest: list[str]) -> int:
         if not Path(mount["source"]).exists():
             return _fail(f"bind source path does not exist: {mount['source']}", 125)
     script = state.folder / f"{told.name}.sh"
-    script.write_text(_as_seen(Path(told.command[0]).read_text(), mounts))
+    told_script = Path(_as_seen(told.command[0], mounts))
+    script.write_text(_as_seen(told_script.read_text(), mounts))
     environment = {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         **dict(one.split("=", 1) for one in told.env),

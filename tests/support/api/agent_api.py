@@ -32,6 +32,7 @@ from app.api.agents.report_cache_driver import (
     start_report_cache,
     stop_report_cache,
 )
+from app.api.agents.secret_access import SecretAccess
 from app.api.serving.error_responses import install_error_responses
 from app.domain.deadline.live_placement import LivePlacement
 from app.domain.deployment.credentials import digest
@@ -206,7 +207,9 @@ def served(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await start_report_cache(app, runtime)
         app.state.storage_grants = StorageGrants(runtime, issuers or {})
+        app.state.secret_access = SecretAccess({})
         yield
+        app.state.secret_access.close()
         app.state.storage_grants.close()
         await stop_report_cache(app)
 

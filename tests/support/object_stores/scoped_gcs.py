@@ -20,6 +20,7 @@ from tests.support.aws.aws_fake_http import Answer
 from tests.support.object_stores.object_store_fakes import GcsFake
 
 DATA_ACCOUNT = "lowtide-job-data@test-project.iam.gserviceaccount.com"
+SECRET_ACCOUNT = "vision-secrets@test-project.iam.gserviceaccount.com"
 CONTROL_TOKEN, MACHINE_TOKEN = "test", "of-the-machine"
 _CREATES = {"storage.objects.create", "storage.multipartUploads.create",
             "storage.multipartUploads.abort"}  # fmt: skip
@@ -53,20 +54,24 @@ class Token:
 class ScopedGcs(GcsFake):
     """One bucket. lifetime: seconds that a narrowed token really lasts.
 
-    trouble: an answer to either call for a token, (status, body), or None. since: narrowed tokens
+    lifetimes: asked of generateAccessToken. trouble: an answer to either call for a token, (status,
+    body), or None. since: narrowed tokens
     count only from this instant of time.monotonic on.
     """
 
     def __init__(self, bucket: str = "lowtide-test") -> None:
         user = ROLES["roles/storage.objectUser"]
         self.tokens = {
-            CONTROL_TOKEN: Token("control plane", user, impersonates={DATA_ACCOUNT}),
+            CONTROL_TOKEN: Token(
+                "control plane", user, impersonates={DATA_ACCOUNT, SECRET_ACCOUNT}
+            ),
             MACHINE_TOKEN: Token("machine role", set()),
         }
         self.lifetime: float | None = None
         self.trouble: tuple[int, bytes] | None = None
         self.since = 0.0
         self.exchanged: list[dict[str, Any]] = []
+        self.lifetimes: list[str] = []
         self.decided: list[tuple[str, str, str, bool]] = []
         super().__init__(bucket)
 
@@ -126,8 +131,10 @@ class ScopedGcs(GcsFake):
         seconds = int(str(asked["lifetime"]).removesuffix("s"))
         if not 0 < seconds <= _SECONDS_MAX or not asked["scope"]:
             return 400, {}, b'{"error": {"message": "lifetime"}}'
+        self.lifetimes.append(asked["lifetime"])
         name = secrets.token_urlsafe(30)
-        self.tokens[name] = Token("data account", set(ROLES["roles/storage.objectUser"]))
+        user = set(ROLES["roles/storage.objectUser"])
+        self.tokens[name] = Token(account, user if account == DATA_ACCOUNT else set())
         told = {"accessToken": name, "expireTime": "2099-01-01T00:00:00Z"}
         return 200, {"Content-Type": "application/json"}, json.dumps(told).encode()
 

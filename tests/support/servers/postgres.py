@@ -195,10 +195,13 @@ class PostgresForTests:
         self._execute(f"CREATE DATABASE {name} TEMPLATE template0")
         return self.url_of(name)
 
-    def clone(self) -> str:
-        """A database with the newest schema and no rows; returns its URL."""
-        name = self._next_name()
-        self._execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
+    def clone(self, of: str | None = None) -> str:
+        """A database with the newest schema and no rows; returns its URL.
+
+        of: the URL of one to copy with its rows, which nobody may be connected to.
+        """
+        name, template = self._next_name(), TEMPLATE if of is None else make_url(of).database
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         return self.url_of(name)
 
     @contextlib.contextmanager

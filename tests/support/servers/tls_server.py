@@ -85,9 +85,9 @@ class Healthy(QuietHandler):
 
 
 @contextmanager
-def served(context: ssl.SSLContext | None) -> Iterator[int]:
+def served(context: ssl.SSLContext | None, handler: type[QuietHandler] = Healthy) -> Iterator[int]:
     """A server on loopback, with TLS where a context is given: its port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.handle_error = lambda *_: None  # type: ignore[method-assign]
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)

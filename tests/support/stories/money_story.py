@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Engine, insert, select
 
 from app.adapters.seeded_draws import seeded_draws
+from app.domain.launch_limits.contract_prices import NO_CONTRACT
 from app.domain.lifecycle.attempt import AttemptState
 from app.domain.lifecycle.entities import (
     Assignment,
@@ -128,6 +129,7 @@ class MoneyStory:
             "price_sources": price_sources or {},
             "limits": limits,
             "failing": FailingWork(),
+            "contract": NO_CONTRACT,
         }
         # Money touches no other port; using one here is an error, not a silent success.
         absent: dict[str, Any] = {port.name: None for port in fields(Runtime)}

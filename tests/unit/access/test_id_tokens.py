@@ -16,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 
 from app.adapters.oidc.id_token import identity_of, verified_claims
-from app.ports.identity_provider import IdentityIncomplete, IdentityRefused
+from app.ports.people.identity_provider import IdentityIncomplete, IdentityRefused
 from tests.support.api.oidc_issuer_server import CLIENT, Claims, new_key, signed
 
 NOW = datetime(2026, 11, 28, 7, tzinfo=UTC)

@@ -20,7 +20,7 @@ from app.domain.access.identity_rules import (
     trusted_email,
 )
 from app.domain.access.roles import Role
-from app.ports.identity_provider import IdentityProviderAway
+from app.ports.people.identity_provider import IdentityProviderAway
 from app.settings import SettingsError, load_settings
 from tests.support.api.oidc_issuer_server import IssuerServer, issuer_server, new_key
 from tests.support.servers.tls_server import Authority, served

@@ -17,7 +17,7 @@ from app.adapters.oidc.oidc_issuer import OidcIssuer, open_issuers
 from app.adapters.system_clock import SystemClock
 from app.domain.access.identity_rules import VerifiedIdentity
 from app.ports.clock import Clock
-from app.ports.identity_provider import IdentityProviderAway, IdentityRefused, SignInSecrets
+from app.ports.people.identity_provider import IdentityProviderAway, IdentityRefused, SignInSecrets
 from app.settings import load_settings
 from tests.support.api.oidc_issuer_server import (
     CLIENT,

@@ -14,6 +14,7 @@ import pytest
 from tests.support.agent.fake_control_plane import FakeControlPlane, digest_of
 from tests.support.api.described_answers import client_hooks
 from trainer.protocol.agent_report import PROTOCOL_VERSION
+from trainer.protocol.directive import DirectiveKind
 from trainer.protocol.run_config import RunConfig
 
 LOGS = "/agent/v1/logs"
@@ -87,3 +88,13 @@ def test_working_folders(plane: FakeControlPlane, client: httpx.Client) -> None:
     plane.workdirs[digest_of(b"packed")] = b"packed"
     answers = [client.get(f"/agent/v1/workdirs/{digest_of(one)}") for one in (b"packed", b"other")]
     assert [one.status_code for one in answers] == [200, 404]
+
+
+def test_secrets(plane: FakeControlPlane, client: httpx.Client) -> None:
+    assert register(client) == 200
+    plane.direct(DirectiveKind.PREPARE, 1)
+    plane.secrets = {"WANDB_API_KEY": "value"}
+    path = "/agent/v1/attempts/1/secrets"
+    assert client.get(path).json() == {"values": {"WANDB_API_KEY": "value"}, "cloud": []}
+    plane.secrets_refusal = "GONE is gone."
+    assert client.get(path).status_code == 409

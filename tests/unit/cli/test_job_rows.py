@@ -57,6 +57,29 @@ def test_a_larger_budget_is_named_only_where_the_budget_paused_the_job(
     assert next_commands({"name": "digits", "state": state, "end_reason": end_reason}) == lines
 
 
+@pytest.mark.parametrize(
+    ("budget", "line"),
+    [
+        ("job", "Continue with a larger budget: lowtide resume digits --budget +50"),
+        ("project", "Continue: lowtide resume digits"),
+        (
+            "project_month",
+            "It continues by itself once the project's budget of the month has money again: "
+            "lowtide budget",
+        ),
+        (
+            "deployment_month",
+            "It continues by itself once the deployment's budget of the month has money again.",
+        ),
+    ],
+)
+def test_a_larger_budget_of_the_job_is_no_help_where_another_one_paused_it(
+    budget: str, line: str
+) -> None:
+    job = {"name": "digits", "state": "paused", "end_reason": "budget_exhausted"}
+    assert next_commands({**job, "paused_by_budget": budget}) == [line]
+
+
 def test_the_explanation_of_the_release_before_has_no_end_reason():
     told = next_commands({"name": "digits", "state": "paused"})
     assert told == ["Continue: lowtide resume digits"]

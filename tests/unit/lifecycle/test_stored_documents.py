@@ -34,7 +34,7 @@ from app.domain.throughput.same_work import work_digest
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 WRITTEN_AT = "2026-03-01T12:00:00+00:00"
-NOT_AVAILABLE_YET = {"secrets", "notify", "keep_on_failure"}
+NOT_AVAILABLE_YET = {"keep_on_failure"}
 """Fields that are refused, so that no stored spec has them."""
 
 POOL = {
@@ -177,8 +177,11 @@ def test_a_spec_with_every_key_is_stored_in_the_types_that_are_declared():
             "estimate": {"hours": 3, "gpu": "H100:8", "nodes": 2}, "budget_usd": 25.5,
             "max_duration": "2h", "max_wait": "1h", "retry_on_exit_codes": [3],
             "checkpoint": {"uri": "s3://bucket/x", "interval": "5m"}, "env": {"A": "b"},
+            "env_visible": True, "secrets": ["A_KEY", {"name": "B_KEY", "file": "b.json"}],
             "labels": {"x": "y"}, "image": "ubuntu:22.04", "instance_types": ["p4d.24xlarge"],
+            "image_secret": "REGISTRY",
             "inputs": {"/data": "s3://bucket/y"}, "outputs": {"out": "s3://bucket/z"},
+            "notify": ["team"],
         }
     ).to_json()  # fmt: skip
     assert set(stored) == set(SpecDocument.__annotations__) - {"trainer"}

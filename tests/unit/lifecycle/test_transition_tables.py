@@ -66,11 +66,12 @@ queued recovering paused stopping            | stopped_for_limit       | failed
 queued recovering stopping                   | stopped_for_budget      | paused
 queued recovering stopping                   | stopped_for_pause       | paused
 paused                                       | resumed                 | queued
+paused                                       | budget_period_began     | queued
 queued recovering                            | given_up                | failed
 """
 JOB_COMMANDS = (
     "claimed stop_ordered stopped_for_user stopped_for_limit stopped_for_budget "
-    "stopped_for_pause resumed given_up"
+    "stopped_for_pause resumed budget_period_began given_up"
 )
 ATTEMPT_RULES = """
 provisioning               | member_missing             | provisioning

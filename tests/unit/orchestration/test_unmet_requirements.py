@@ -10,6 +10,7 @@ from uuid import UUID
 from app.domain.lifecycle.entities import Job
 from app.domain.lifecycle.job import JobState
 from app.domain.market.offer import Market, Pool
+from app.domain.placement.placement_decision import Unblock
 from app.domain.spec.job_spec import parse_spec
 from app.orchestration.placement.unmet_requirements import UnmetRequirements, unmet_requirements
 from app.storage.reports.deployment_read_models import QuotedPoolRow
@@ -160,6 +161,17 @@ def test_a_wait_by_choice_names_what_it_waits_for_and_not_the_pool_it_leaves():
     assert unmet_requirements([cheap], SPEC, NOW, None, placed).unblocked_by == (
         "a1a (p3.2xlarge) fits now: $0.900/h each, $1.800/h together.",
     )
+
+
+def test_what_people_have_set_against_its_machines_is_the_only_thing_that_is_waited_for():
+    way = Unblock("`lowtide thaw vision` by a maintainer of the project")
+    for reason in ("frozen", "over_limit"):
+        held = decision_story.waited(NOW, reason=reason, unblock=way, pools=())
+        found = unmet_requirements(
+            [quote("a1a", 900_000), quote("a1a", FULL_PRICE, market=Market.ON_DEMAND)],
+            SPEC, NOW, waiting_job(), held,
+        )  # fmt: skip
+        assert found.unblocked_by == ("`lowtide thaw vision` by a maintainer of the project.",)
 
 
 def test_a_deadline_ends_the_wait_at_its_last_safe_moment():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.availability.gang_hazard import MachineLife
-from app.domain.billing.budget import ReserveWindow
+from app.domain.billing.budget import BudgetOwner, ReserveWindow
 from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.deadline.deadline_policy import DeadlineAction, DeadlineDecision
 from app.domain.deadline.live_choice import LiveChoice
@@ -157,7 +157,7 @@ def test_a_gang_moves_only_where_the_budgets_cover_both_gangs_for_a_while() -> N
     state = replace(MOVE, here=dear, candidates=(there,), considered=(fits,))
 
     def decided(cap_microusd: int, held_microusd: int) -> MoveDecision | None:
-        line = BudgetLine(of_project=False, cap_microusd=cap_microusd, spent_microusd=0)
+        line = BudgetLine(BudgetOwner.JOB, cap_microusd=cap_microusd, spent_microusd=0)
         headroom = Headroom((line,), held_microusd, WINDOW)
         found = decide(GangState(move=replace(state, headroom=headroom)))
         assert found is None or isinstance(found, MoveDecision)

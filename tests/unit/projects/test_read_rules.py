@@ -52,11 +52,13 @@ def test_short_forms_are_taken():
 
 
 def test_an_unknown_key_names_those_that_there_are():
-    [(field, message)] = refused({"limits": {}})
-    assert field == "limits"
-    assert "known: required_labels, infra, regions, markets, gpu_models, defaults, ceilings" in (
-        message
-    )
+    [(field, message)] = refused({"quotas": {}})
+    assert field == "quotas"
+    known = "required_labels, infra, regions, markets, gpu_models, defaults, ceilings, limits"
+    assert f"known: {known}" in message
+    [(field, message)] = refused({"limits": {"machine": 2}})
+    assert field == "limits.machine"
+    assert "known: machines, gpus, max_hourly_spend_usd, queued_jobs" in message
     [(field, message)] = refused({"ceilings": {"node": 2}})
     assert field == "ceilings.node"
     assert "did you mean 'nodes'?" in message
@@ -163,3 +165,21 @@ def test_what_differs_is_told_field_by_field():
         FieldChange("markets", None, ["spot"]),
     ]
     assert rule_changes(before, before) == []
+
+
+def test_secrets_of_clouds_are_allowed_by_prefix_and_read_by_an_account():
+    account = "vision-secrets@acme-prod.iam.gserviceaccount.com"
+    written = {"secret_prefixes": ["gcp-sm:vision-", "aws-sm:vision/"], "secret_account": account}
+    rules = parse_rules(written)
+    stored = {"secret_prefixes": ["aws-sm:vision/", "gcp-sm:vision-"], "secret_account": account}
+    assert rules.to_json() == stored
+    assert parse_rules(stored) == rules
+    assert parse_rules({"secret_prefixes": "aws-sm:one"}).to_json() == {
+        "secret_prefixes": ["aws-sm:one"]
+    }
+    wrong = {"secret_prefixes": ["vision/"], "secret_account": "ada@example.com"}
+    with pytest.raises(SpecError) as refused:
+        parse_rules(wrong)
+    told = {one.field: one.message for one in refused.value.problems}
+    assert "'vision/' must begin with aws-sm: or gcp-sm:" in told["secret_prefixes"]
+    assert "must be the e-mail of a service account" in told["secret_account"]

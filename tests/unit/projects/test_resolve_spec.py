@@ -40,6 +40,16 @@ def test_without_rules_a_spec_stays_as_it_is():
     assert (found.spec, found.sources, found.sources_json()) == (spec, {}, None)
 
 
+def test_credentials_are_for_the_image_that_the_project_gives():
+    spec = {**RUN, "image_secret": "REGISTRY"}
+    found = resolved({"defaults": {"image": "registry.example.com/acme/a:1"}}, spec)
+    assert (found.spec.image, found.spec.image_secret) == (
+        "registry.example.com/acme/a:1", "REGISTRY",
+    )  # fmt: skip
+    told = "image_secret: has the credentials for an `image`; name one, or remove it"
+    assert refused({}, spec) == [("image_secret", told, ProblemKind.INVALID)]
+
+
 def test_defaults_go_under_what_the_author_wrote():
     rules = {
         "defaults": {

@@ -77,10 +77,6 @@ def test_every_working_field_is_read() -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("secrets", ["WANDB_API_KEY"]),
-        ("secrets", {"WANDB_API_KEY": "x"}),  # as SkyPilot writes it
-        ("notify", "https://hooks.example.com/x"),
-        ("notify", {"slack": "#training"}),
         ("keep_on_failure", "30m"),
         ("resources.gpu", ["V100:1", "L4:2"]),
     ],
@@ -99,11 +95,30 @@ def test_known_fields_of_later_are_refused_by_name(field: str, value: object) ->
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("secrets", ["A B"]), ("notify", "http://x"), ("keep_on_failure", "soon"),
+    [("keep_on_failure", "soon"),
      ("resources", {"cpus": 0}), ("checkpoint", {"uri": "s3://"})],
 )  # fmt: skip
 def test_fields_of_later_are_judged_by_shape_first(field: str, value: object) -> None:
     assert only_problem(**{field: value}).kind is ProblemKind.INVALID
+
+
+@pytest.mark.parametrize(
+    ("written", "names"), [("team", ("team",)), (["b", "a", "b"], ("a", "b")), ([], None)]
+)
+def test_notify_names_channels(written: object, names: tuple[str, ...] | None) -> None:
+    spec = parse_spec({"trainer": TRAINER, "notify": written})
+    assert spec.notify == names
+    assert parse_spec(spec.to_json()).notify == names
+    assert ("notify" in spec.to_json()) is (names is not None), "digests stay those of before"
+
+
+@pytest.mark.parametrize(
+    "written", ["https://hooks.example.com/x", {"slack": "#x"}, [7], ["A b"], ["a"] * 11]
+)
+def test_notify_is_no_address_and_an_address_is_not_repeated(written: object) -> None:
+    problem = only_problem(notify=written)
+    assert (problem.kind, problem.field) == (ProblemKind.INVALID, "notify")
+    assert "hooks" not in problem.message
 
 
 @pytest.mark.parametrize(
@@ -122,7 +137,7 @@ def test_a_gang_has_a_number_of_machines_or_a_range(
 
 def test_an_empty_field_of_later_leaves_no_trace() -> None:
     bare = parse_spec({"trainer": TRAINER})
-    assert parse_spec({"trainer": TRAINER, "secrets": [], "keep_on_failure": 0}) == bare
+    assert parse_spec({"trainer": TRAINER, "keep_on_failure": 0}) == bare
 
 
 @pytest.mark.parametrize(
@@ -275,7 +290,7 @@ def test_lone_surrogates_are_refused_everywhere(bad: str) -> None:
 
 
 def test_every_problem_is_listed_up_to_a_bound() -> None:
-    few = problems_of({"trainer": {**TRAINER, "epochs": -1}, "nodes": 0, "notify": "a", "x": 1})
+    few = problems_of({"trainer": {**TRAINER, "epochs": -1}, "nodes": 0, "notify": "A", "x": 1})
     assert [p.field for p in few] == ["trainer.epochs", "nodes", "notify", "x"]
     many = problems_of({f"k{i}": 1 for i in range(1_000)})
     assert len(many) == 21

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from app.domain.billing.budget import ReserveWindow
+from app.domain.billing.budget import BudgetOwner, ReserveWindow
 from app.domain.billing.headroom import BudgetLine, Headroom
 from app.domain.lifecycle.entities import Budget
 from app.domain.market.offer import Hardware, Market, Offer, Pool
@@ -62,7 +62,7 @@ def test_a_start_on_a_faster_bill_needs_what_it_would_be_stopped_with_too():
     offer = Offer(POOL, V100, 920_000, 3 * USD, "ec2", NOW, "test", billing_speed=60)
 
     def claimed(cap: int) -> bool:
-        line = BudgetLine(of_project=False, cap_microusd=cap, spent_microusd=530_000)
+        line = BudgetLine(BudgetOwner.JOB, cap_microusd=cap, spent_microusd=530_000)
         return bool(Headroom((line,), 0, WINDOW).bids_covered([offer], 1).bids)
 
     assert add == 230_000 + 858_667 - 670_000

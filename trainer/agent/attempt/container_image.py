@@ -136,7 +136,7 @@ def _sentence(image: str, said: str) -> str:
     elif "manifest unknown" in lower or "not found" in lower:
         what = "the registry has no such image or tag; correct `image`"
     elif "denied" in lower or "unauthorized" in lower or "authentication" in lower:
-        what = "the registry refuses it, or has no such image; machines need its credentials"
+        what = "the registry refuses it, or has no such image; name them with `image_secret`"
     elif "toomanyrequests" in lower or "rate limit" in lower:
         what = "the registry refuses so many pulls; use a mirror or credentials"
     else:

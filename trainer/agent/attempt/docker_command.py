@@ -29,6 +29,10 @@ class Docker:
         self.environment = dict(environment)
         self._machine_id = machine_id
 
+    def with_configuration(self, folder: Path) -> Docker:
+        """The same with docker's configuration from this folder."""
+        return Docker({**self.environment, "DOCKER_CONFIG": str(folder)}, self._machine_id)
+
     @property
     def label(self) -> str:
         """What every container of this machine carries."""

@@ -7,6 +7,7 @@ One call makes all of it for an attempt. Not here: the single deeds (`container_
 from __future__ import annotations
 
 import functools
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from trainer.agent.folders.input_folders import InputFolders
 from trainer.agent.folders.named_folders import present
 from trainer.agent.machine.agent_settings import AgentSettings
 from trainer.agent.machine.machine_folders import AttemptFolders, MachineFolders
+from trainer.agent.secrets.attempt_secrets import GivenSecrets
 from trainer.protocol.run_config import RunConfig
 
 SCRATCH_VARIABLE = "LOWTIDE_SCRATCH_DIR"
@@ -37,7 +39,7 @@ class CommandEnvironment:
 
 @dataclass(frozen=True)
 class EnvironmentMaker:
-    """What is used for every attempt of a machine."""
+    """What is used for every attempt of a machine. secrets: what this one was given."""
 
     settings: AgentSettings
     folders: MachineFolders
@@ -45,6 +47,7 @@ class EnvironmentMaker:
     context: CommandContext
     open_store: Callable[[], StorageRoot]
     access: StorageAccess
+    secrets: GivenSecrets
 
     def make(
         self,
@@ -65,7 +68,15 @@ class EnvironmentMaker:
         reference = None
         if config.image is not None:
             enter("image")
-            reference = ensure_image(self.docker, config.image, self.open_store, say, on_start)
+            docker, registry = self.docker, self.secrets.registry
+            if registry is not None:
+                docker = docker.with_configuration(registry)
+            try:
+                reference = ensure_image(docker, config.image, self.open_store, say, on_start)
+            finally:
+                if registry is not None:
+                    # The job's own commands are given the folder that it is in.
+                    shutil.rmtree(registry, ignore_errors=True)
         enter("inputs")
         open_at = functools.partial(StorageRoot, make_folder=False, access=self.access)
         brought = InputFolders(folders.inputs, self.open_store, is_cancelled, say, open_at)
@@ -87,5 +98,6 @@ class EnvironmentMaker:
             settings.trainer_user,
             settings.gpu_count,
             config.shm_mb,
+            self.secrets.folder,
         )
         return CommandEnvironment(place, variables, reference)

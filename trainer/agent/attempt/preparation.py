@@ -11,12 +11,13 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainer.agent.attempt import trainer_command, workdir
 from trainer.agent.attempt.docker_command import ContainerFailed, Docker
 from trainer.agent.attempt.environment import CommandEnvironment, EnvironmentMaker
+from trainer.agent.attempt.run_place import SECRETS_IN_CONTAINER
 from trainer.agent.checkpoints.checkpoint_restore import (
     CheckpointCorrupt,
     RestoreCancelled,
@@ -35,6 +36,9 @@ from trainer.agent.machine.boot_clock import boot_seconds
 from trainer.agent.machine.control_plane_client import (
     ControlPlaneClient,
     ControlPlaneUnreachable,
+    CredentialRevoked,
+    ProtocolRefused,
+    SecretsNotGiven,
     WorkdirInvalid,
 )
 from trainer.agent.machine.machine_folders import MachineFolders
@@ -53,6 +57,7 @@ from trainer.agent.rules.observations import (
     PreparationFailed,
     Prepared,
 )
+from trainer.agent.secrets.attempt_secrets import AttemptSecrets, GivenSecrets, SecretsRefused
 from trainer.protocol.agent_report import MachinePhase
 from trainer.protocol.directive import Directive
 from trainer.protocol.run_config import RunConfig
@@ -77,6 +82,7 @@ class PreparationTools:
     say: Callable[[str, str], None]
     send_log_end: Callable[[str, float], None]
     docker: Docker
+    secrets: AttemptSecrets
 
 
 class Preparation:
@@ -89,7 +95,7 @@ class Preparation:
         self, tools: PreparationTools, config: RunConfig, directive: Directive, instance_id: str
     ) -> None:
         self._tools = tools
-        self._config = config
+        self.config = config
         self._directive = directive
         self._instance_id = instance_id
         self._fence = directive.fence or 0
@@ -169,6 +175,10 @@ class Preparation:
             InputsFailed,
             FolderTaken,
             ControlPlaneUnreachable,
+            CredentialRevoked,
+            ProtocolRefused,
+            SecretsNotGiven,
+            SecretsRefused,
             CheckpointCorrupt,
             RestoreFailed,
             PeerUnreachable,
@@ -194,8 +204,10 @@ class Preparation:
             )
 
     def _set_up(self) -> CommandEnvironment:
-        tools, config = self._tools, self._config
+        tools = self._tools
         attempt = tools.folders.begin_attempt(self._fence)
+        given = self._take_secrets()
+        config = self.config
         workdir.ensure_workdir(tools.client, tools.folders, config.workdir)
         maker = EnvironmentMaker(
             tools.settings,
@@ -204,6 +216,7 @@ class Preparation:
             tools.context,
             tools.open_store,
             tools.access,
+            given,
         )
         environment = maker.make(
             config,
@@ -232,6 +245,15 @@ class Preparation:
         self._check_cancelled()
         self.environment = environment
         return environment
+
+    def _take_secrets(self) -> GivenSecrets:
+        """From here on the configuration has them among its variables, in this process alone."""
+        self._enter_stage("secrets")
+        config = self.config
+        given = self._tools.secrets.fetch(self._fence, config, SECRETS_IN_CONTAINER)
+        self.config = replace(config, env={**config.env, **given.variables})
+        self._enter_stage("setup")
+        return given
 
     def _enter_stage(self, stage: str) -> None:
         self._stage = stage
@@ -296,6 +318,7 @@ class Preparation:
 
     def _fail(self, error: Exception, message: str, store_unavailable: bool = False) -> None:
         if not self._cancelled.is_set():
+            self._tools.secrets.clear(self._fence)
             self._tools.say(self.stream, f"preparation failed at {self._stage}: {message}")
             self._tools.send_log_end(self.stream, LOG_END_SECONDS)
         self._answer(

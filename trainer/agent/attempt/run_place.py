@@ -22,6 +22,7 @@ from trainer.agent.machine.machine_folders import MachineFolders
 from trainer.agent.machine.process_group import ATTEMPT_MARK, MACHINE_MARK, user_numbers
 
 PACKAGE_IN_CONTAINER = "/opt/lowtide"
+SECRETS_IN_CONTAINER = "/run/lowtide-secrets"
 COMMIT_SECONDS = 900.0
 CHECK_SECONDS = 180.0
 LEFT_SECONDS = 5
@@ -128,7 +129,11 @@ class ContainerPlace:
         user: str | None,
         gpu_count: int,
         shm_mb: int | None,
+        secrets: Path | None = None,
     ) -> None:
+        """secrets: a folder in memory for the job's secrets, which the container sees; where there
+        is one, the variables lie there, too, and never on a disk.
+        """
         self._docker = docker
         self._reference = reference
         self._folders = folders
@@ -136,6 +141,7 @@ class ContainerPlace:
         self._user = user
         self._gpu_count = gpu_count
         self._shm_mb = shm_mb
+        self._secrets = secrets
         # Nothing of the machine's own variables means anything in there.
         self.context = replace(
             context, inherited={}, python="python3", package_root=PACKAGE_IN_CONTAINER
@@ -155,6 +161,10 @@ class ContainerPlace:
         uid, gid, name, home = self._identity()
         container = f"{self._prefix}-{script.parent.name}-{script.stem}"
         own = {"HOME": home, "USER": name, "LOGNAME": name}
+        inside = str(script)
+        if self._secrets is not None:
+            hidden = f".{script.name}"  # no secret of a job can be called so
+            script, inside = self._secrets / hidden, f"{SECRETS_IN_CONTAINER}/{hidden}"
         script.touch(mode=0o600)
         script.write_text(_script(command, {**own, **environment}))
         self._folders.give_away(script)
@@ -177,7 +187,7 @@ class ContainerPlace:
         self._docker.remove(container)
         # Setup itself begins with the image as it is.
         image = self._reference if keep else self._kept or self._reference
-        line = ["docker", "run", *options, image, str(script)]
+        line = ["docker", "run", *options, image, inside]
         # The command line tool itself carries no mark: a signal meant for the job's own processes
         # would be handed on to the container's first.
         return Started(line, self._docker.environment, None, container)
@@ -237,7 +247,9 @@ class ContainerPlace:
         folders = self._folders
         same = (folders.workdir, folders.attempts, folders.scratch, folders.inputs)
         package = Path(__file__).resolve().parents[2]
+        secrets = [] if self._secrets is None else [self._secrets]
         return [
+            *(Mount(folder, SECRETS_IN_CONTAINER, read_only=True) for folder in secrets),
             *(Mount(folder, str(folder), folder == folders.inputs) for folder in same),
             Mount(package, f"{PACKAGE_IN_CONTAINER}/trainer", read_only=True),
             *self._mounts,

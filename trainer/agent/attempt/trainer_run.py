@@ -48,6 +48,7 @@ from trainer.agent.rules.observations import (
     TrainerExited,
     TrainerStarted,
 )
+from trainer.agent.secrets.secret_mask import SecretMask, StreamMask
 from trainer.protocol.agent_report import TrainerError, TrainerOutcome
 
 LOOK_SECONDS = 0.2
@@ -85,11 +86,12 @@ class TrainerRun:
         send_log_end: Callable[[], None],
         ranks: int,
         place: RunPlace,
+        mask: SecretMask,
     ) -> None:
         """send_log_end: returns when the end of the log is sent, or its time is over.
 
         ranks: how many of the bundled trainer run on this machine; 0 for a user's command, which
-        is left alone until it ends. place: where it runs.
+        is left alone until it ends. place: where it runs. mask: what no error may quote.
         """
         self._fence = fence
         self._machine_id = machine_id
@@ -101,6 +103,8 @@ class TrainerRun:
         self._send_log_end = send_log_end
         self._ranks = ranks
         self._place = place
+        # Before the end of it is cut out: half a value would not be recognised.
+        self._quoted = StreamMask(mask)
         self._started: Started | None = None
         self._tail = ProgressTail(folders.progress_file)
         self._process: subprocess.Popen[bytes] | None = None
@@ -207,11 +211,15 @@ class TrainerRun:
 
         def write(shown: bytes) -> None:
             if shown:
-                self._printed = (self._printed + shown)[-PRINTED_BYTES_KEPT:]
+                self._keep(self._quoted.feed(shown))
                 self._write_log(shown)
 
         process_group.pump_output(self._process, lambda content: write(reports.feed(content)))
         write(reports.end())
+        self._keep(self._quoted.end())
+
+    def _keep(self, shown: bytes) -> None:
+        self._printed = (self._printed + shown)[-PRINTED_BYTES_KEPT:]
 
     def _watch(self, output: threading.Thread) -> None:
         process = self._process

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from trainer.protocol.agent_report import AgentReport, Registration
 from trainer.protocol.directive import RegistrationReply, ReportReply
+from trainer.protocol.run_config import SecretDelivery
 from trainer.protocol.wire import WireError, decode, encode
 
 Shape = TypeVar("Shape")
@@ -47,6 +48,14 @@ class NotAMember(Exception):
 
 class ProtocolRefused(Exception):
     """426: this agent's protocol version is not spoken any more, or not yet."""
+
+
+class SecretsNotGiven(Exception):
+    """403 or 409: this attempt is given no secrets; the message says why, for a person."""
+
+
+class SecretsDelayed(SecretsNotGiven):
+    """503: a cloud gave no credential for this attempt's secrets; worth another try."""
 
 
 class WorkdirInvalid(Exception):
@@ -113,6 +122,19 @@ class ControlPlaneClient:
             return status != 409, int(json.loads(body)["next_offset"])
         except (ValueError, KeyError, TypeError):
             raise ControlPlaneUnreachable("the answer to a log has no next_offset") from None
+
+    def fetch_secrets(self, fence: int) -> SecretDelivery:
+        """The job's secrets by name, and those to read from clouds. Raises SecretsNotGiven,
+        SecretsDelayed, CredentialRevoked, ProtocolRefused, ControlPlaneUnreachable.
+        """
+        status, body = self._call("GET", f"/agent/v1/attempts/{fence}/secrets", b"")
+        if status == 401:
+            raise CredentialRevoked
+        if status in (403, 409):
+            raise SecretsNotGiven(_detail(body))
+        if status == 503:
+            raise SecretsDelayed(_detail(body))
+        return _decoded(SecretDelivery, self._checked(status, body))
 
     def fetch_workdir(self, digest: str, target: Path) -> None:
         """Download `sha256:<hex>` to a file; raises WorkdirInvalid, ControlPlaneUnreachable."""
@@ -193,6 +215,14 @@ def _json(document: object) -> bytes:
 
 def _said(body: bytes) -> str:
     return body[:300].decode("utf-8", "replace")
+
+
+def _detail(body: bytes) -> str:
+    """The sentence of a problem document, else what it begins with."""
+    try:
+        return str(json.loads(body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return _said(body)
 
 
 def _decoded(shape: type[Shape], body: bytes) -> Shape:

@@ -26,7 +26,6 @@ from trainer.agent.folders import hazard_file
 from trainer.agent.folders.named_folders import output_folders
 from trainer.agent.folders.output_folders import OutputsUpload, addresses_of
 from trainer.agent.machine.boot_clock import boot_seconds
-from trainer.agent.machine.log_shipper import LogShipper
 from trainer.agent.machine.machine_folders import AttemptFolders
 from trainer.agent.machine.make_room import Removable
 from trainer.agent.rules import supervisor, time_rules
@@ -59,6 +58,9 @@ from trainer.agent.rules.observations import (
 from trainer.agent.runtime import power_off_watchdog
 from trainer.agent.runtime.disk_watch import DiskWatch
 from trainer.agent.runtime.report_loop import ReportLoop
+from trainer.agent.secrets.masked_logs import MaskedLogs
+from trainer.agent.secrets.masked_observations import masked
+from trainer.agent.secrets.secret_mask import SecretMask
 from trainer.protocol.agent_report import AgentReport, TrainerError, TrainerOutcome
 from trainer.protocol.directive import Directive
 
@@ -77,7 +79,8 @@ class MachineRuntime:
         tools: Callable[[Callable[[Observation], None]], PreparationTools],
         state: AgentState,
         registered: Registered,
-        shipper: LogShipper,
+        logs: MaskedLogs,
+        mask: SecretMask,
         register_again: Callable[[], Registered] | None = None,
     ) -> None:
         """`tools` is given `observe` and answers what preparations need. register_again: as
@@ -87,7 +90,8 @@ class MachineRuntime:
         self._tools = tools(self.observe)
         self._state = state
         self._config = registered.reply.run_config
-        self._shipper = shipper
+        self._logs = logs
+        self._mask = mask
         self._state_lock = threading.Lock()
         self._reports = ReportLoop(
             self._tools.client,
@@ -119,7 +123,7 @@ class MachineRuntime:
 
     def observe(self, observation: Observation) -> None:
         """Tell the supervisor; from any thread. Waits while ten thousand are unread."""
-        self._observations.put(observation)
+        self._observations.put(masked(self._mask, observation))
 
     def ask_for_shutdown(self) -> None:
         """Save, tell, and end; safe to call from a signal handler."""
@@ -234,7 +238,7 @@ class MachineRuntime:
         preparation, tools, directive = self._preparation, self._tools, action.directive
         assert preparation is not None
         assert preparation.environment is not None
-        place, variables = preparation.environment.place, preparation.environment.variables
+        place, config = preparation.environment.place, preparation.config
         fence = directive.fence or 0
         folders = tools.folders.attempt(fence)
         outbox = self._open_outbox(directive, preparation, folders)
@@ -248,17 +252,19 @@ class MachineRuntime:
             tools.folders.trainer_file,
             self._observe_trainer,
             lambda content: tools.write_log(preparation.stream, content),
-            lambda: self._shipper.send_end(preparation.stream, self._log_end_seconds()),
-            max(1, self._config.gpus_per_node) if self._config.run is None else 0,
+            lambda: self._logs.send_end(preparation.stream, self._log_end_seconds()),
+            max(1, config.gpus_per_node) if config.run is None else 0,
             place,
+            self._mask,
         )
         environment = trainer_command.trainer_environment(
-            place.context, self._config, directive, folders, preparation.resume_folder, variables
-        )
+            place.context, config, directive, folders, preparation.resume_folder,
+            preparation.environment.variables,
+        )  # fmt: skip
         if self._reached_step > 0:
             # What the job trained here before: doing it again is rework, and told as such.
             environment["LOWTIDE_REACHED_STEP"] = str(self._reached_step)
-        command = trainer_command.trainer_command(place.context, self._config, directive, folders)
+        command = trainer_command.trainer_command(place.context, config, directive, folders)
         preparation.release_ports()
         self._trainer.start(command, environment, tools.folders.workdir)
 
@@ -299,6 +305,8 @@ class MachineRuntime:
         return outbox
 
     def _observe_trainer(self, observation: Observation) -> None:
+        if isinstance(observation, TrainerExited):
+            self._tools.secrets.clear(observation.fence)
         if isinstance(self._publisher, ShareSender):
             self._publisher.see(observation)
         if isinstance(observation, SaveLackedRoom):
@@ -388,4 +396,4 @@ class MachineRuntime:
             if not self._reporting.is_alive():
                 break
             self._turn(self._next_batch())
-        self._shipper.flush(max(0.5, deadline - time.monotonic()))
+        self._logs.flush(max(0.5, deadline - time.monotonic()))

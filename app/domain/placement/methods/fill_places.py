@@ -50,7 +50,7 @@ def fill_places(state: FormingState) -> Fill:
     if not more.bids:
         return Fill(placed, state.node_count, shortage=Shortage.NO_OFFER, goes_on=goes_on)
     places = at_hand + more.count
-    request, sentence = supply.request(more, supply.least(more.count, at_hand))
+    request, check = supply.request(more, supply.least(more.count, at_hand))
     if request is not None:
         if places < state.node_count:
             judged = supply.offers.judge(more.count, places)
@@ -58,4 +58,4 @@ def fill_places(state: FormingState) -> Fill:
         return Fill(placed, places, request)
     if supply.is_enough(at_hand):
         return Fill(placed, places, shortage=Shortage.UNAFFORDABLE, goes_on=goes_on)
-    return Fill(placed, places, over_budget=sentence)
+    return Fill(placed, places, over_budget=check)

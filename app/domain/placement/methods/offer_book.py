@@ -13,6 +13,7 @@ from datetime import datetime
 
 from app.domain.market.offer import Offer, Pool
 from app.domain.placement.in_time import TimeLeft, in_time
+from app.domain.placement.launch_room import LaunchRoom, within_room
 from app.domain.placement.patience import Patience, patient
 from app.domain.placement.placement import (
     Need,
@@ -83,7 +84,8 @@ class OfferBook:
 
     need: of one machine, in the gang's market. domain: where the gang's machines are; None where it
     has none. seconds_to_train: to the deadline, less a start; None where every kind of machine is
-    quick enough. patience: None where the job has none; its work is filled in here.
+    quick enough. patience: None where the job has none; its work is filled in here. room: what
+    people have set against new machines; None where they have set nothing.
     """
 
     offers: Shortlist
@@ -93,6 +95,7 @@ class OfferBook:
     domain: PlacementDomain | None = None
     seconds_to_train: float | None = None
     patience: Patience | None = None
+    room: LaunchRoom | None = None
 
     def judge(self, count: int, gang: int, *, anywhere: bool = False) -> tuple[RankedOffer, ...]:
         """Offers for `count` more machines of a gang of so many in all, those that fit first.
@@ -104,6 +107,8 @@ class OfferBook:
         whole = count if anywhere else gang
         need = replace(self.need, count=count, domain=domain, gang=whole, speeds=self.offers.speeds)
         judged = self.offers.judge(need, self.now)
+        if self.room is not None:
+            judged = within_room(judged, count, self.room)
         told_for, to_train = self.work.told_for, self.seconds_to_train
         if told_for is not None and to_train is not None and not self.offers.any_pace:
             work = self.work.seconds_for(gang)

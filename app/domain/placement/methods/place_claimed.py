@@ -89,8 +89,7 @@ def place_claimed(state: ClaimState) -> ClaimDecision:
         return replace(returns, considered=spot, missing=places.gang)
     late = _late(state, places.gang) if state.late_is_better and not at_hand else None
     if late is None:
-        sentence = held.covered.check.sentence
-        return replace(waits, rule=ClaimRule.OVER_BUDGET, sentence=sentence)
+        return replace(waits, rule=ClaimRule.OVER_BUDGET, over_budget=held.covered.check)
     return _start(places, late[1], late[0].size)
 
 

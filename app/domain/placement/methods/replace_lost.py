@@ -53,9 +53,9 @@ def replace_lost(state: LackingState) -> Replace | None:
     dearest = max(more.bids, key=lambda offer: offer.cost_microusd_per_hour)
     if state.both_affordable and not supply.headroom.covers_both([dearest] * more.count):
         return nothing
-    request, sentence = supply.request(more, least)
+    request, check = supply.request(more, least)
     if request is not None:
         return Replace(state.gang, state.move, request, some_stay=state.survivors > 0)
     if state.can_do_without or supply.is_enough(state.survivors):
         return nothing
-    return Replace(state.gang, state.move, over_budget=sentence)
+    return Replace(state.gang, state.move, over_budget=check)

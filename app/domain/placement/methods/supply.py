@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from app.domain.billing.budget import BudgetCheck
 from app.domain.billing.headroom import Headroom
 from app.domain.market.offer import Offer
 from app.domain.placement.decision import MachineRequest
@@ -72,13 +73,14 @@ class Supply:
         """Whether the job goes on where no budget covers any more machines."""
         return at_hand >= self.terms.nodes.least or self.can_go_back
 
-    def request(self, more: MoreMachines, least: int) -> tuple[MachineRequest | None, str]:
-        """The request that the budgets cover; None, and the sentence why, where they cover none."""
+    def request(self, more: MoreMachines, least: int) -> tuple[MachineRequest | None, BudgetCheck]:
+        """The request that the budgets cover, None where they cover none; and what they say."""
         covered = self.headroom.bids_covered(more.bids, more.count)
         if not covered.bids:
-            return None, covered.check.sentence
+            return None, covered.check
         held = covered.reserved_microusd
-        return MachineRequest(more.count, least, covered.bids, more.considered, held), ""
+        request = MachineRequest(more.count, least, covered.bids, more.considered, held)
+        return request, covered.check
 
 
 def most_that_fit(considered: tuple[RankedOffer, ...], sizes: range) -> int:

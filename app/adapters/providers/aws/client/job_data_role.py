@@ -62,10 +62,11 @@ class JobDataRole:
             )
         except ProviderError as error:
             raise GrantRefused(f"{self._role_arn} cannot be assumed: {error}") from error
-        return IssuedCredential(_values(reply), LIFETIME_SECONDS)
+        return IssuedCredential(session_values(reply), LIFETIME_SECONDS)
 
 
-def _values(reply: dict[str, Any]) -> dict[str, str]:
+def session_values(reply: dict[str, Any]) -> dict[str, str]:
+    """The credentials in an answer of AssumeRole, in the wire's words. Raises GrantRefused."""
     told = reply.get("Credentials")
     found = {ours: told.get(theirs) for ours, theirs in _FIELDS.items()} if told else {}
     if not found or not all(isinstance(one, str) and one for one in found.values()):

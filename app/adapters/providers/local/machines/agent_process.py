@@ -27,6 +27,7 @@ from app.adapters.providers.local.machines.job_accounts import (
 from app.adapters.providers.local.machines.job_python import make_python
 from app.adapters.providers.local.machines.machine import Machine
 from app.adapters.providers.local.machines.machine_processes import DISK, MARKER
+from trainer.protocol.run_config import IN_MEMORY, secret_folder_name
 
 # What a machine's image would bring. Nothing else of the service's environment reaches a machine:
 # it may hold credentials.
@@ -117,8 +118,12 @@ class AgentProcesses:
             del self._children[machine.machine_id]
 
     def remove_disk(self, machine: Machine) -> None:
-        """Delete everything the machine wrote, except its console log."""
+        """Delete everything the machine wrote, except its console log. A machine that was killed
+        has left the secrets of its job in this one's memory.
+        """
         shutil.rmtree(machine_folder(self._folder, machine) / "disk", ignore_errors=True)
+        secrets = Path(IN_MEMORY) / secret_folder_name(machine.machine_id)
+        shutil.rmtree(secrets, ignore_errors=True)
 
     def _ended(self, machine: Machine) -> None:
         self.forget(machine)

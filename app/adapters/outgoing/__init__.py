@@ -1,0 +1,1 @@
+"""Calls to hosts that a person names: checked addresses, bounded time, bounded answers."""

@@ -1,0 +1,1 @@
+"""Routes of notifications: channels, rules, deliveries."""

@@ -1,0 +1,1 @@
+"""Commands for notifications: channels, rules, deliveries."""

@@ -1,0 +1,1 @@
+"""What people set for new machines: freezes, limits, monthly budgets, prices of contracts."""

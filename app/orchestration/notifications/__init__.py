@@ -1,0 +1,1 @@
+"""Notifications: channels and rules of a project, and the controllers that send and watch."""

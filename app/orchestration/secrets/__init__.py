@@ -1,0 +1,1 @@
+"""Secrets of projects: who sets, rotates and removes them, and under which key they are."""

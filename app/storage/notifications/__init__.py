@@ -1,0 +1,1 @@
+"""Notifications in PostgreSQL: channels with their rules, and the outbox."""
